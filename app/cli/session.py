@@ -410,7 +410,7 @@ def _why_unfinished(summary: Summary, *, detached: bool) -> str:
         case RunState.RUNNING:
             return f"{run.name} was left running: {again}"
         case RunState.PAUSED:
-            return f"{run.name} is paused{why}: {again}"
+            return f"{run.name} is paused{why}: {again}; --set KEY=VALUE changes a setting"
         case RunState.FAILED:
             return (
                 f"{run.name} failed{why}. A run keeps its problem's files as they were: a change "

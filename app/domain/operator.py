@@ -70,6 +70,7 @@ class Prompt:
       model: Name of the model that replies; "" draws a model by weight.
       left_out: What was cut to stay within the budget of tokens, a few words each.
       direction: What it asks the child of its proposal to try; None where it leaves that open.
+      shortest: Whether it is longer than the budget of tokens, and nothing is left to be cut.
     """
 
     system: str
@@ -79,6 +80,7 @@ class Prompt:
     left_out: tuple[str, ...] = ()
     model: str = ""
     direction: Direction | None = None
+    shortest: bool = False
 
     @property
     def digest(self) -> str:
@@ -87,13 +89,18 @@ class Prompt:
         return sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
+TOO_LONG = "prompt_too_long"
+"""Finish reason of a prompt that is longer than any model takes, so that it was not answered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A model's reply to a prompt.
 
     Attributes:
       model: Name of the model in the settings, which reports use too.
-      finish: The endpoint's finish reason, `stop`, `length`, `content_filter`…; "" without one.
+      finish: The endpoint's finish reason, `stop`, `length`, `content_filter`…; "" without one;
+        `TOO_LONG` where no model takes the prompt, and the text says why.
       prompt_tokens, completion_tokens: As counted by the endpoint; 0 without a count.
       latency_seconds: Duration of the successful request, without waits and earlier attempts.
       cost_usd: Price of this completion; None where no price is known.

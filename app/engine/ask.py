@@ -55,8 +55,10 @@ def ask(
       Stopped: It was; what was answered is saved, and what may be billed is booked.
       Unaffordable: A prompt is longer than was foreseen, and the budget has no room for it.
       Overtaken: Other answers to this turn are stored.
-      Unavailable: The model cannot be reached; what it answered all the same is saved, and what may
-        be billed is booked.  Or the ledger cannot, `TRIES` times in a row: the answers are lost.
+      PromptTooLong: A prompt is longer than its model takes.
+      Unavailable: The model cannot be reached; what it answered all the same is saved, by its place
+        in `answered`, and what may be billed is booked.  Or the ledger cannot be reached, `TRIES`
+        times in a row: the answers are lost.
     """
     prompts = turn.prompts
     missing = [place for place in range(len(prompts)) if place not in known]
@@ -86,6 +88,7 @@ def ask(
             answered = {missing[place]: completion for place, completion in error.answered.items()}
             unheard = [prompts[place] for place in missing if place not in answered]
             _save(ctx, _answered(run, turn, answered, lost(run, unheard, error.unanswered)))
+            error.answered = answered
             raise
         _save(ctx, _answered(run, turn, fresh))
         known = {**known, **fresh}

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeAlias
 
-from app.domain.evaluation import Failure
+from app.domain.evaluation import Failure, FailureKind
 from app.domain.events import Directed
-from app.domain.operator import Brief, Child, Completion, Draft, Prompt
+from app.domain.operator import TOO_LONG, Brief, Child, Completion, Draft, Prompt
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.budget import Charge
@@ -24,7 +25,7 @@ from app.engine.context import Context, Pace
 from app.engine.enter import GeneratedChildren, Unasked, enter
 from app.engine.inside import searched
 from app.ports.ledger import Transaction
-from app.ports.protocols import NEVER, Stop, Stopped
+from app.ports.protocols import NEVER, Misconfigured, PromptTooLong, Stop, Stopped
 from app.ports.records import Asker, LeasedProposals, Turn
 
 
@@ -43,6 +44,13 @@ def _claim(
     tx: Transaction, proposals: Sequence[ProposalId], pace: Pace
 ) -> list[tuple[Run, LeasedProposals]]:
     return tx.proposals.claim(proposals, pace.lease_seconds, attempts=pace.attempts)
+
+
+OVERLONG = 3
+"""Proposals that fail because of their prompts before a run that knows no other is paused."""
+
+_Replies: TypeAlias = dict[int, dict[int, Completion]]
+"""Replies by turn and by the ordinal of the prompt's proposal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +187,40 @@ def _drafts(
     return tuple(drafts)
 
 
+class _Overlong(Exception):
+    """A prompt has to be written anew, in at most `longest` tokens."""
+
+    def __init__(self, longest: int) -> None:
+        super().__init__(longest)
+        self.longest = longest
+
+
 def converse(ctx: Context, briefed: Briefed) -> list[Child]:
     """Lets the operator ask the run's model until it has its children.
 
     Every turn's completions are saved before the operator sees them, and read back when the step
-    runs again, so that none is paid for twice.
+    runs again, so that none is paid for twice.  Where a prompt is longer than its model takes, the
+    conversation begins anew with less room for each prompt, and the replies so far.
+    """
+    replies: _Replies = {}
+    while True:
+        try:
+            return _conversed(ctx, briefed, replies)
+        except _Overlong as error:
+            rules = replace(briefed.brief.prompts, max_prompt_tokens=error.longest)
+            briefed = replace(briefed, brief=replace(briefed.brief, prompts=rules))
+
+
+def _conversed(ctx: Context, briefed: Briefed, known: _Replies) -> list[Child]:
+    """Lets the operator ask until it has its children.
+
+    Args:
+      ctx: The world.
+      briefed: The work.
+      known: Replies of an earlier beginning; those that arrive are added.
+
+    Raises:
+      _Overlong: See `_turn`.
     """
     operator = ctx.operators[briefed.leased.cohort.operator]
     brief = briefed.brief
@@ -209,7 +246,7 @@ def converse(ctx: Context, briefed: Briefed) -> list[Child]:
                 f"{most} for its drafts, and budgets set aside no more"
             )
         _direct(ctx, briefed, prompts)
-        replies = _turn(ctx, briefed, turn, prompts)
+        replies = _turn(ctx, briefed, turn, prompts, known)
         models = answered_by(models, prompts, replies)
         turn += 1
 
@@ -240,10 +277,60 @@ def _direct(ctx: Context, briefed: Briefed, prompts: Sequence[Prompt]) -> None:
                 )
 
 
-def _turn(ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt]) -> list[Completion]:
+def _turn(
+    ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt], known: _Replies
+) -> list[Completion]:
+    """Returns a reply to each prompt; one that no model takes has a reply that says so.
+
+    Args:
+      ctx: The world.
+      briefed: The work.
+      turn: Its number in the conversation.
+      prompts: What is asked.
+      known: See `_conversed`.
+
+    Raises:
+      _Overlong: A prompt is longer than its model takes, and may have items to cut.  It is not
+        raised once a prompt of the turn was answered: a shorter one could take another place.
+    """
     if not prompts:
         return []
-    answers = briefed.answers.get(turn, {})
+    answers = dict(briefed.answers.get(turn, {}))
+    if turn in known:
+        earlier = known[turn]
+        answers = {n: earlier[p.sample] for n, p in enumerate(prompts) if p.sample in earlier}
     drafts = () if turn else briefed.brief.drafts
-    asked = Turn(briefed.leased.cohort, Asker.OPERATOR, turn, Charge(), prompts, drafts=drafts)
-    return ask(ctx, briefed.run, asked, answers, briefed.answered, briefed.stop)
+    while True:
+        asked = Turn(briefed.leased.cohort, Asker.OPERATOR, turn, Charge(), prompts, drafts=drafts)
+        try:
+            replies = ask(ctx, briefed.run, asked, answers, briefed.answered, briefed.stop)
+        except PromptTooLong as error:
+            answers |= error.answered
+            place = prompts.index(error.prompt)
+            if error.prompt.shortest:
+                _require_another(ctx, briefed.run, error)
+                reply = Completion(str(error), finish=TOO_LONG, role=error.prompt.role)
+                answers[place] = reply
+            elif not answers and error.longest < briefed.brief.prompts.max_prompt_tokens:
+                raise _Overlong(error.longest) from error
+            else:
+                prompts[place] = replace(error.prompt, shortest=True)
+        else:
+            known[turn] = {
+                prompt.sample: reply for prompt, reply in zip(prompts, replies, strict=True)
+            }
+            return replies
+
+
+def _require_another(ctx: Context, run: Run, error: PromptTooLong) -> None:
+    """Makes sure that proposals have settled otherwise than by a prompt that is too long.
+
+    Raises:
+      Misconfigured: So far the prompts of all were too long: a person has to act.
+    """
+    with ctx.store.begin() as tx:
+        failed = tx.history.failures(run.id).get(FailureKind.TOO_LONG, 0)
+        states = tx.history.states(run.id)
+    settled = sum(n for state, n in states.items() if state.final)
+    if failed >= OVERLONG and failed == settled:
+        raise Misconfigured(f"the prompt of every proposal was too long so far: {error}") from error

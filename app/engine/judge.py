@@ -18,7 +18,7 @@ from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.attempt import attempt
 from app.engine.context import Context
 from app.engine.evaluate import claim_trials, record
-from app.ports.protocols import Stop, Stopped
+from app.ports.protocols import PromptTooLong, Stop, Stopped
 from app.ports.records import Asker, LeasedTrial, TrialResult, Turn
 
 
@@ -53,7 +53,7 @@ def _opinions(
 def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial, stop: Stop) -> Evaluation:
     """Returns the judges' opinion; a judge whose answer is stored is not asked again.
 
-    No judge is asked where the budget has no room for the prompts.
+    There is no opinion where the budget has no room for the prompts, or a judge for their length.
     """
     [player] = leased.trial.players
     with ctx.store.begin() as tx:
@@ -70,6 +70,6 @@ def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial, stop: 
         known = answers.get(0, {})
         turn = Turn(conversation, Asker.JUDGES, 0, Charge(), prompts)
         replies = ask(ctx, run, turn, known, stop=stop)
-    except Unaffordable as error:
+    except (Unaffordable, PromptTooLong) as error:
         return without_judgement(judged, str(error))
     return judgement(judges, judged, replies)

@@ -66,6 +66,31 @@ class Misconfigured(Unavailable):
     """Retrying will not help until a person acts; the message says what, where, and the remedy."""
 
 
+class PromptTooLong(Misconfigured):
+    """A prompt is longer than its model takes; a shorter one may be asked at once.
+
+    Attributes:
+      prompt: The refused one.
+      longest: Tokens of the longest prompt that the model is likely to take, as
+        `app.domain.prompting.tokens` estimates them; fewer than those of `prompt`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        prompt: Prompt,
+        longest: int,
+        *,
+        unanswered: int = 0,
+        answered: Mapping[int, Completion] = _NOTHING,
+    ) -> None:
+        super().__init__(message, prompt, longest, unanswered=unanswered, answered=answered)
+        self.prompt, self.longest = prompt, longest
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class Stop(Protocol):
     """Whether a piece of work is to stop because its result is not wanted any more."""
 

@@ -16,6 +16,7 @@ from app.config.models import Provider
 from app.domain.source.similarity import cosine
 from app.ports.protocols import Misconfigured, Unavailable
 from tests.integration.mock_llm import fetch, mock_llm
+from tests.integration.test_model_openai import Endpoint, Reply, refused
 
 PROGRAM = "def f(x):\n    return 0.5 + 0.3 * x\n"
 
@@ -85,3 +86,20 @@ def test_an_endpoint_without_embeddings_is_a_matter_of_settings(model_loop: Mode
         for body in ({"model": "mock"}, {"model": "mock", "input": [1]}, []):
             refused = fetch(f"{mock.base_url}/embeddings", json.dumps(body).encode())
             assert refused.status == 400
+
+
+def test_a_text_that_is_too_long_has_the_vector_of_its_beginning(model_loop: ModelLoop):
+    def answer(body: dict[str, Any]) -> Reply:
+        if max(map(len, body["input"])) > 2_000:
+            return refused(400, "the input length exceeds the context length")
+        rows = [{"index": n, "embedding": [len(text), 1]} for n, text in enumerate(body["input"])]
+        return Reply(200, json.dumps({"data": rows}).encode())
+
+    endpoint = Endpoint(answer)
+    try:
+        vectors = OpenAIEmbedder(spec(endpoint.url), model_loop).embed(["x" * 5_000, "y" * 100])
+    finally:
+        endpoint.close()
+
+    assert [len(vector) for vector in vectors] == [2, 2]
+    assert [max(map(len, asked["input"])) for asked in endpoint.asked] == [5_000, 2_500, 1_250]

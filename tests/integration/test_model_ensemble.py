@@ -15,7 +15,14 @@ from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Completion, Prompt, Role
-from app.ports.protocols import NEVER, LanguageModel, Misconfigured, Stop, Unavailable
+from app.ports.protocols import (
+    NEVER,
+    LanguageModel,
+    Misconfigured,
+    PromptTooLong,
+    Stop,
+    Unavailable,
+)
 from tests.contracts.language_model import PartialAnswersContract, Serve
 from tests.integration.test_model_openai import Endpoint, Pauses, Reply, in_turn, refused, said
 
@@ -273,3 +280,28 @@ def test_an_endpoint_with_an_hour_of_retry_after_receives_one_request(
 
     assert texts == ["here"] * 5
     assert len(limited.asked) == 1
+
+
+def test_a_prompt_that_can_be_shortened_is_not_given_to_a_model_with_a_larger_context():
+    [long] = prompts(1)
+    small = Named("small", PromptTooLong("too long", long, 5))
+    large = Named("large")
+    both = ensemble(small, large, weights=(1.0, 0.0))
+
+    with pytest.raises(PromptTooLong) as caught:
+        both.complete([long])
+
+    assert (caught.value.longest, large.asked) == (5, 0)
+
+
+def test_a_prompt_that_cannot_be_shortened_is_given_to_a_model_with_a_larger_context():
+    shortest = Prompt("", "hi", shortest=True)
+    small = Named("small", PromptTooLong("too long", shortest, 5))
+    larger = Named("larger", PromptTooLong("too long, too", shortest, 9))
+    large = Named("large")
+
+    [answer] = ensemble(small, large, weights=(1.0, 0.0)).complete([shortest])
+    with pytest.raises(PromptTooLong, match="too long, too"):
+        ensemble(small, larger, weights=(1.0, 0.0)).complete([shortest])
+
+    assert answer.text == "large"

@@ -16,7 +16,7 @@ from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Prompt
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, PromptTooLong, Unavailable
 from tests.integration.test_model_openai import KEY, Reply, conversation, fault, in_turn, said
 
 
@@ -268,3 +268,32 @@ def test_a_redirection_that_lost_the_request_is_named() -> None:
 
     assert isinstance(error, Misconfigured)
     assert endpoint.url.replace("/v1", "/elsewhere/v1") in str(error)
+
+
+def test_a_length_that_an_endpoint_refused_is_not_sent_again() -> None:
+    words = "the prompt has 200 tokens, and the context size is 100 tokens"
+    refusal = json_reply(400, {"error": {"message": words, "type": "exceed_context_size_error"}})
+    long, shorter = Prompt("", "word " * 200, 0), Prompt("", "word " * 30, 1)
+    with conversation(in_turn(refusal, said("yes"), said("yes"), said("yes"))) as (model, end, _):
+        with pytest.raises(PromptTooLong, match="context size is 100") as caught:
+            model.complete([long])
+        with pytest.raises(PromptTooLong, match=r"takes prompts of about \d+ tokens"):
+            model.complete([long])
+        assert len(end.asked) == 1
+        assert model.complete([shorter])[0].text == "yes"
+
+        assert model.complete([Prompt("", "word " * 300, 2, shortest=True)])[0].text == "yes"
+        assert model.complete([long])[0].text == "yes"
+    assert 30 <= caught.value.longest < 200
+
+
+def test_the_remedy_of_a_reply_that_fills_the_context_is_a_shorter_reply() -> None:
+    words = (
+        "'max_tokens' or 'max_completion_tokens' is too large: 4096. This model's maximum context "
+        "length is 4096 tokens and your request has 904 input tokens (4096 > 4096 - 904)."
+    )
+    with (
+        conversation(in_turn(json_reply(400, {"error": {"message": words}}))) as (model, _, _),
+        pytest.raises(PromptTooLong, match=r"set llm\.max_tokens=2872, which leaves room"),
+    ):
+        model.complete([Prompt("", "hello", 0)])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Prompt
+from app.domain.operator import TOO_LONG, Brief, Child, Completion, Conversation, Draft, Prompt
 from app.domain.prompting.prompts import repair_prompt
 from app.domain.prompting.rules import PromptRules
 from app.domain.replies.children import Describe
@@ -52,4 +52,4 @@ def describer(rules: PromptRules) -> Describe:
 
 
 def _repairable(failure: Failure, reply: Completion) -> bool:
-    return failure.kind in REPAIRED and reply.finish != "length"
+    return failure.kind in REPAIRED and reply.finish not in ("length", TOO_LONG)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from app.domain.finite import difference
-from app.domain.operator import Completion, Direction, TriedDirection
+from app.domain.operator import TOO_LONG, Completion, Direction, TriedDirection
 from app.domain.replies.reply_text import without_thoughts
 
 TRIED = 20
@@ -56,6 +56,8 @@ def read_directions(reply: Completion, most: int) -> list[Direction]:
 
     The reply is a list, numbered or with bullets.  An item may begin with a category and a colon.
     """
+    if reply.finish == TOO_LONG:
+        return []
     text = without_thoughts(reply.text).replace("**", "")
     text = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
     found: dict[str, Direction] = {}

@@ -200,9 +200,11 @@ def within_budget(
     shown = sections(brief, draft) if shown is None else shown
     while True:
         user = write(shown, _filler(brief, f"prompt/{draft.ordinal}"))
-        shorter = None if fits(system + user, rules.max_prompt_tokens) else shown.shorter()
+        fitting = fits(system + user, rules.max_prompt_tokens)
+        shorter = None if fitting else shown.shorter()
         if shorter is None:
-            return Prompt(system, user, draft.ordinal, left_out=shown.left_out)
+            left = shown.left_out
+            return Prompt(system, user, draft.ordinal, left_out=left, shortest=not fitting)
         shown = shorter
 
 

@@ -24,6 +24,12 @@ _PER_BYTE = 45  # for letters outside ASCII
 _SHARES = {"digits": 100, "space": 100, "break": 70, "gap": 60, "underscore": 50, "mark": 80}
 _LINE = re.compile(r"[^\n]+|\n+")
 _LINE_CHARS = 200  # longer lines are not remembered
+_COUNTED_SHARE = 0.95
+"""Of the room that a model's own count gives a prompt; the text that is cut may be denser."""
+_UNCOUNTED_SHARE = 0.8
+"""Of the room, where only the estimate counts the prompt: its error, and a chat format's tokens."""
+_UNKNOWN_SHARE = 2 / 3
+"""Of a prompt that was refused without a number."""
 
 
 def estimated(text: str) -> int:
@@ -39,6 +45,27 @@ def fits(text: str, tokens: int) -> bool:
     """Returns whether a text has at most `tokens` tokens by the estimate."""
     # A text has no more tokens than bytes, so that a short one needs no estimate.
     return len(text.encode("utf-8", "replace")) <= tokens or estimated(text) <= tokens
+
+
+def shortened(estimate: int, room: int | None, counted: int | None) -> int:
+    """Returns how many tokens, as estimated, a prompt may have in place of one that was refused.
+
+    Args:
+      estimate: Tokens of the refused prompt, as estimated.
+      room: Tokens that a prompt may have by its model's count; None where that is not known.
+      counted: Tokens that the model counted in the refused prompt; None where it does not say.
+
+    Returns:
+      0 or more, and less than `estimate` if that is more than 0.
+    """
+    if room is None:
+        fitting = estimate * _UNKNOWN_SHARE
+    elif counted:
+        fitting = room * estimate / counted * _COUNTED_SHARE
+    else:
+        fitting = room * _UNCOUNTED_SHARE
+        fitting = fitting if fitting < estimate else estimate * _UNKNOWN_SHARE
+    return max(0, min(int(fitting), estimate - 1))
 
 
 def _hundredths(line: str) -> int:

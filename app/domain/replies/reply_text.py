@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Completion
+from app.domain.operator import TOO_LONG, Completion
 
 WITHHELD = frozenset(("content_filter", "refusal"))
 """Finish reasons of an endpoint that withholds the completion."""
@@ -39,6 +39,8 @@ _LONGEST_REFUSAL = 1_500  # a refusal is short; a longer text without code is so
 
 def reply_text(reply: Completion) -> str | Failure:
     """Returns a reply's text without reasoning, with Unix line ends; or why there is none."""
+    if reply.finish == TOO_LONG:
+        return Failure(FailureKind.TOO_LONG, f"The prompt is too long: {reply.text}")
     if reply.finish in WITHHELD:
         return Failure(FailureKind.REFUSED, f"The endpoint withheld the reply: {reply.finish}.")
     text = without_thoughts(reply.text.replace("\r\n", "\n").replace("\r", "\n"))

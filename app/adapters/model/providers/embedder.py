@@ -11,12 +11,16 @@ import aiohttp
 from app.adapters.model.providers import error_body, refusals
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.http_session import post_json
+from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.proxies import answered_by_proxy, environment_proxy
 from app.adapters.model.providers.spec import ModelSpec
 from app.ports.protocols import Misconfigured, Unavailable
 
 MOST_KEPT = 4096
 """Vectors that are kept: the fittest programs are compared with every child."""
+
+_LEAST_CHARS = 200
+"""A text that is not longer is not cut where the model refuses it."""
 
 
 class OpenAIEmbedder:
@@ -51,6 +55,17 @@ class OpenAIEmbedder:
         return [vectors[text] for text in texts]
 
     async def _ask(self, texts: Sequence[str]) -> dict[str, tuple[float, ...]]:
+        """Returns the vector of each text; of one that is too long, that of its beginning."""
+        beginnings = list(texts)
+        while True:
+            vectors = await self._vectors_of(beginnings)
+            if vectors is not None:
+                return dict(zip(texts, vectors, strict=True))
+            longest = max(map(len, beginnings))
+            beginnings = [text[: longest // 2] for text in beginnings]
+
+    async def _vectors_of(self, texts: Sequence[str]) -> list[tuple[float, ...]] | None:
+        """Returns a vector for each text; None where a text is too long, and can be cut."""
         spec = self._spec
         address = spec.base_url.rstrip("/") + "/embeddings"
         body = {"model": spec.name, "input": texts, "encoding_format": "float"}
@@ -68,13 +83,16 @@ class OpenAIEmbedder:
                 failure = refusals.refused_by_proxy(spec, proxy, response.status)
                 raise self._unavailable(failure.reason)
             refused = error_body.read(response.text)
+            long = max(map(len, texts)) > _LEAST_CHARS
+            if long and overflow(response.status, refused, 0) is not None:
+                return None
             if refusals.transient(response.status, refused.kinds):
                 raise self._unavailable(f"HTTP {response.status}")
             raise Misconfigured(refusals.refusal(spec, response.status, refused))
         vectors = _vectors(error_body.document(response.content))
         if len(vectors) != len(texts) or len({len(vector) for vector in vectors}) != 1:
             raise self._unavailable("the answer does not have a vector for each text")
-        return dict(zip(texts, vectors, strict=True))
+        return vectors
 
     def _unavailable(self, why: str) -> Unavailable:
         return Unavailable(f"embedding model {self._spec.name!r} at {self._spec.base_url}: {why}")

@@ -12,7 +12,15 @@ from typing import Any
 from app.adapters.model.congestion.circuit_breaker import CircuitBreaker
 from app.adapters.model.providers.partial_results import PartialResult, merged, partial_result
 from app.domain.operator import Completion, Prompt, Role
-from app.ports.protocols import NEVER, LanguageModel, Misconfigured, Stop, Stopped, Unavailable
+from app.ports.protocols import (
+    NEVER,
+    LanguageModel,
+    Misconfigured,
+    PromptTooLong,
+    Stop,
+    Stopped,
+    Unavailable,
+)
 
 _THREADS = 32  # for the texts of one call; further calls have threads of their own
 
@@ -169,6 +177,11 @@ class Ensemble:
                 if isinstance(error, Stopped):
                     lost = sum(fault.unanswered for fault in faults)
                     return Stopped(*error.args, unanswered=lost, answered=answered)
+                if isinstance(error, PromptTooLong):
+                    if not error.prompt.shortest:  # a shorter one keeps the mix of the models
+                        return _with(error, faults, answered)
+                    reasons.append(str(error))
+                    continue
                 self._failed(member, error)
                 reasons.append(str(error))
                 continue
@@ -180,6 +193,10 @@ class Ensemble:
             ]
             answered |= zip(missing, charged, strict=True)
             return [answered[place] for place in range(len(prompts))]
+        too_long = [fault for fault in faults if isinstance(fault, PromptTooLong)]
+        if too_long and len(too_long) == len(reasons):
+            widest = max(too_long, key=lambda fault: fault.longest)
+            return _with(widest, faults, answered)
         all_need_a_person = all(isinstance(fault, Misconfigured) for fault in faults)
         kind = Misconfigured if all_need_a_person and len(faults) == len(reasons) else Unavailable
         fault = kind(
@@ -208,3 +225,14 @@ class Ensemble:
             member.breaker.failed()
         if seconds := member.breaker.rest_seconds:
             log.warning("%s is left alone for %.0f s: %s", member.model.name, seconds, error)
+
+
+def _with(
+    fault: PromptTooLong, faults: Sequence[Unavailable], answered: Mapping[int, Completion]
+) -> PromptTooLong:
+    """Returns a fault with what other models were asked and answered before."""
+    unanswered = sum(each.unanswered for each in faults)
+    message = str(fault)
+    return PromptTooLong(
+        message, fault.prompt, fault.longest, unanswered=unanswered, answered=answered
+    )

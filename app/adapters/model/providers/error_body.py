@@ -17,12 +17,16 @@ class ErrorBody:
       kinds: Every name that the endpoint gives it: `code`, `type`, `status`, and Google's reasons.
       param: The field of the request that it concerns; None where it names none.
       status: The HTTP status that the body names; 0 where it names none.
+      context_tokens, prompt_tokens: Size of the context and of the prompt, where fields of the body
+        name them, as llama.cpp's do; 0 where none does.
     """
 
     message: str
     kinds: frozenset[str] = frozenset()
     param: str | None = None
     status: int = _NO_STATUS
+    context_tokens: int = 0
+    prompt_tokens: int = 0
 
 
 def read(body: str) -> ErrorBody:
@@ -73,7 +77,13 @@ def _from_object(error: Mapping[Any, Any]) -> ErrorBody:
         frozenset(name for name in names if isinstance(name, str)),
         param if isinstance(param, str) else None,
         code if isinstance(code, int) and 400 <= code <= 599 else _NO_STATUS,
+        _count(error.get("n_ctx")),
+        _count(error.get("n_prompt_tokens")),
     )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _complaint(complaint: object) -> str:

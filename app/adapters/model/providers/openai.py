@@ -16,6 +16,8 @@ from app.adapters.model.congestion.timeouts import Attempts
 from app.adapters.model.providers import chat, error_body, refusals
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.http_session import HttpResponse, post_json
+from app.adapters.model.providers.longest_prompt import LongestPrompt
+from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.proxies import answered_by_proxy, environment_proxy
 from app.adapters.model.providers.refusals import TransientFailure, UnsupportedParameter
@@ -65,6 +67,7 @@ class OpenAIModel:
         most = min(_MOST_SAMPLES, spec.max_in_flight, spec.parallel_generations or _MOST_SAMPLES)
         self._samples = most if spec.preset.samples else 1
         self._unsupported: set[str] = set()
+        self._longest = LongestPrompt(spec)
         self._attempts = Attempts(spec.min_timeout_seconds, spec.timeout_seconds)
 
     @property
@@ -92,6 +95,7 @@ class OpenAIModel:
 
         Raises:
           Stopped: It was asked to stop; the connections of its requests are closed.
+          PromptTooLong: A prompt is longer than the model takes.
           Misconfigured: The endpoint refuses what no retry will change.
           Unavailable: The endpoint did not answer within the deadline and the allowed attempts.
         """
@@ -103,6 +107,7 @@ class OpenAIModel:
             )
         if not prompts:
             return []
+        self._longest.check(prompts)
         # Twice the deadline: the wait for a slot may be as long as the wait for an answer.
         return self._model_loop.run(self._complete(prompts), 2 * spec.deadline_seconds, stop)
 
@@ -215,6 +220,7 @@ class OpenAIModel:
         completions = chat.completions(spec, prompts, response.content, seconds)
         if not completions:
             return self._without_completion(response, body, first)
+        self._longest.answered(first)
         return [
             replace(completion, parameters=self.parameters(prompt))
             for completion, prompt in zip(completions, prompts, strict=False)
@@ -244,6 +250,9 @@ class OpenAIModel:
         if refusals.withheld(error.kinds):
             withheld = Completion("", self._spec.name, "content_filter", role=prompt.role)
             return [replace(withheld, parameters=self.parameters(prompt))]
+        found = overflow(status, error, self._spec.max_tokens)
+        if found is not None:
+            raise self._longest.refused(prompt, status, error.message, found)
         message = refusals.shown(self._spec, error.message)
         if refusals.transient(status, error.kinds):
             return TransientFailure(

@@ -8,13 +8,20 @@ from typing import Any, Protocol
 
 from app.adapters.model.congestion.gate import Ended, RequestResult
 from app.adapters.model.providers import chat
+from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.event_loop import ModelLoop
+from app.adapters.model.providers.longest_prompt import LongestPrompt
+from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.model.providers.vllm_engine import EngineRequest, GeneratedText, GeneratedTexts
 from app.domain.operator import Completion, Prompt
 from app.ports.protocols import NEVER, Misconfigured, Stop, Unavailable
 
+_REFUSED = 400
+"""Status with which vLLM's server refuses what its engine refuses."""
+_REFUSES = "refuses a request"
+"""Part of the engine's message about a request, and of none about its start."""
 _SAMPLING = ("max_tokens", "temperature", "top_p", "seed", "n")
 """Fields of a chat request that are fields of vLLM's SamplingParams."""
 
@@ -47,6 +54,7 @@ class VllmModel:
         self._engine = engine
         self._model_loop = model_loop
         self._seed = seed
+        self._longest = LongestPrompt(spec)
 
     @property
     def name(self) -> str:
@@ -67,6 +75,7 @@ class VllmModel:
         """
         if not prompts:
             return []
+        self._longest.check(prompts)
         return self._model_loop.run(self._complete(prompts), 2 * self._spec.deadline_seconds, stop)
 
     def parameters(self, prompt: Prompt) -> dict[str, Any]:
@@ -92,8 +101,13 @@ class VllmModel:
         except TimeoutError as error:
             ended = Ended.TIMED_OUT
             raise self._late("the vLLM engine gave no answer") from error
-        except Misconfigured:
+        except Misconfigured as error:
             ended = Ended.REFUSED
+            cause = error.__cause__ if _REFUSES in str(error) else None
+            words = "" if cause is None else str(cause)
+            found = overflow(_REFUSED, ErrorBody(words), self._spec.max_tokens)
+            if found is not None:
+                raise self._longest.refused(prompts[0], _REFUSED, words, found) from error
             raise
         except Unavailable:
             ended = Ended.FAILED
