@@ -35,7 +35,7 @@ from app.config.layers import (
     from_file,
     problem_options,
 )
-from app.config.models import Provider
+from app.config.models import ModelSettings, Provider
 from app.config.nested import nested_settings
 from app.config.resolve import PROBLEMS_OWN, Resolved, resolved
 from app.config.rules import islands_of, rules_of
@@ -243,6 +243,7 @@ def plan_run(
     resolution, added = with_asked_roles(resolution, asks=asks, advisers=advisers)
     notices += added
     settings = resolution.settings
+    notices += _elsewhere(settings.llm) if asks or settings.llm.feedback else []
     require_mix(settings, asks=asks)
     if asks or settings.llm.feedback:
         require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
@@ -371,9 +372,33 @@ def _without_keyless_models(resolution: Resolved) -> tuple[Resolved, list[str]]:
         raise UsageError(
             f"no key is set for {names}",
             where=keys,
-            remedy="Set the variable, or llm.base_url for an endpoint that needs none.",
+            remedy=f"Set the variable, {_another_endpoint(resolution.settings.llm)}.",
         )
     return resolution, []
+
+
+def _another_endpoint(llm: ModelSettings) -> str:
+    """Returns the words on how to ask an endpoint without a key, by what is set already."""
+    for model, address in llm.with_another_endpoint:
+        return (
+            f"or leave out the provider {model.provider} of {model.name}, which then is asked at "
+            f"{address}, or give it a base_url of its own"
+        )
+    if llm.base_url is None:
+        return "or llm.base_url for an endpoint that needs none"
+    return "or another address in llm.base_url, of an endpoint that needs none"
+
+
+def _elsewhere(llm: ModelSettings) -> list[str]:
+    """Returns a sentence for each model that does not inherit the address that is set for all."""
+    without_endpoint = (Provider.HUMAN, Provider.REPLAY)
+    return [
+        f"{model.name} names the provider {model.provider}, and is asked at "
+        f"{model_spec(model, os.environ.get).base_url}, not at {address}: a model with a provider "
+        f"inherits no address and no key"
+        for model, address in llm.with_another_endpoint
+        if model.provider not in without_endpoint
+    ]
 
 
 def _text(path: Path, what: str, where: str, remedy: str) -> str:

@@ -279,6 +279,24 @@ class ModelSettings(RoleSettings):
         return [model for role in (Role.GENERATOR, *self.roles) for model in self.models_of(role)]
 
     @property
+    def with_another_endpoint(self) -> list[tuple[ModelChoice, str]]:
+        """The models that are not asked at the address of a level above them, with that address.
+
+        They name a provider, or their role does, so that they inherit no address.
+        """
+        found: dict[tuple[str, Provider | None], tuple[ModelChoice, str]] = {}
+        for role in dict.fromkeys((Role.GENERATOR, *self.roles)):
+            own = self.roles.get(role, RoleSettings())
+            for choice, model in zip(own.mix or self.mix, self.models_of(role), strict=True):
+                if choice.base_url is not None:
+                    continue
+                above = (own.base_url if choice.provider is not None else None) or self.base_url
+                own_address = choice.provider is None and own.base_url is not None
+                if above is not None and model.base_url is None and not own_address:
+                    found.setdefault((model.name, model.provider), (model, above))
+        return list(found.values())
+
+    @property
     def price_ceiling(self) -> PriceCeiling:
         """The most that one completion may take, whichever model answers."""
         models = self.every_model

@@ -207,6 +207,7 @@ def test_a_schema_of_another_version_is_not_migrated_blindly(empty_database: str
         connection.execute("UPDATE alembic_version SET version_num = '0999'")
     found = schema.version(empty_database)
     assert (found.found, found.current) == ("0999", False)
+    assert "use that version, or another database" in found.remedy
     with pytest.raises(Misconfigured, match=r"another version of evoq.*0999"):
         schema.upgrade(empty_database)
 

@@ -40,6 +40,12 @@ class SchemaVersion:
     @property
     def remedy(self) -> str:
         """What is wrong with a schema that is not current, and what to do."""
+        if self.found is not None and not _known(self.found):
+            return (
+                f"the ledger in this database was made by another version of evoq (its schema is "
+                f"{self.found}, and this version needs {self.needed}): use that version, or "
+                f"another database; an embedded stack has one for each EVOQ_HOME"
+            )
         return (
             f"the database's schema is at {self.found or 'nothing'}, and this version needs "
             f"{self.needed}. Run `alembic upgrade head` with EVOQ_DATABASE_URL set"
@@ -96,6 +102,17 @@ def version(url: str) -> SchemaVersion:
     except (OperationalError, InterfaceError) as error:
         raise Unavailable(f"the database: {error.orig}") from error
     return SchemaVersion(found)
+
+
+def _known(revision: str) -> bool:
+    """Returns whether `alembic upgrade head` leads from a revision to the present one."""
+    from alembic.script import ScriptDirectory
+    from alembic.util.exc import CommandError
+
+    try:
+        return ScriptDirectory.from_config(_config("")).get_revision(revision) is not None
+    except CommandError:
+        return False
 
 
 def _config(url: str) -> "Config":

@@ -259,3 +259,22 @@ def test_a_roles_own_fields_take_the_place_of_the_sections():
 def test_a_field_with_a_setting_of_its_own_is_not_taken_twice(field: str):
     with pytest.raises(ValueError, match=f"'{field}' is not for extra_body"):
         llm("llm.model=m", f"llm.extra_body={{{field}: 1}}")
+
+
+def test_a_model_with_a_provider_is_asked_at_another_address_than_that_of_all() -> None:
+    llm = ModelSettings.model_validate(
+        {
+            "base_url": "http://127.0.0.1:8/v1",
+            "models": [
+                {"name": "own", "provider": "openai"},
+                {"name": "there", "provider": "openai", "base_url": "http://127.0.0.1:9/v1"},
+                {"name": "plain"},
+            ],
+            "roles": {"refiner": {"provider": "deepseek", "model": "r"}},
+        }
+    )
+
+    assert [(model.name, address) for model, address in llm.with_another_endpoint] == [
+        ("own", "http://127.0.0.1:8/v1"),
+        ("r", "http://127.0.0.1:8/v1"),
+    ]

@@ -102,8 +102,9 @@ class OpenAIModel:
         spec = self._spec
         if spec.preset.needs_key and not spec.api_key:
             raise Misconfigured(
-                f"model {spec.name!r} at {spec.base_url} needs a key: set {spec.key_variable},"
-                " or llm.base_url for another endpoint"
+                f"model {spec.name!r} at {spec.base_url} needs a key: set {spec.key_variable}"
+                " where the workers are started, or give the model the base_url of an endpoint"
+                " that needs none"
             )
         if not prompts:
             return []

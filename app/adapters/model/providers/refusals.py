@@ -32,11 +32,11 @@ _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([0-9.]+)s"')  # google.rpc.Retr
 _LONGEST_SECONDS = 86_400.0
 _UNMADE = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.InvalidURL)
 _REMEDIES = {
-    400: "check the model's name and parameters, and prompts.max_prompt_tokens against its context",
-    401: "check the key in the variable that llm.api_key_variable names",
+    400: "check the model's name and parameters",
+    401: "check the key in the variable that its api_key_variable names",
     402: "the account has no credit left: pay, or choose another model",
     403: "this key may not use this model: choose another model or another key",
-    404: "check llm.base_url (it usually ends in /v1) and the model's name",
+    404: "check its base_url (it usually ends in /v1) and the model's name",
 }
 
 
@@ -162,7 +162,7 @@ def moved(spec: ModelSpec, address: str) -> str:
     target = shown(spec, address).partition("?")[0].removesuffix("/chat/completions")
     return (
         f"model {spec.name!r} at {spec.base_url}: the endpoint redirects to {target}, and the "
-        "request is lost on the way: set llm.base_url to where it is"
+        "request is lost on the way: set its base_url to where it is"
     )
 
 
