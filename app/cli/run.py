@@ -193,6 +193,7 @@ def resume(
     from app.cli.session import open_session
     from app.cli.target import find_run, find_target, open_run, without_queue
     from app.config.settings import RunSettings
+    from app.domain.run import RunState
     from app.engine import lifecycle
     from app.engine.inside import refusal
 
@@ -219,7 +220,10 @@ def resume(
                 target, settings, inline=inline, screen=screen, resumed=before.id
             ) as session:
                 problem = session.ctx.problem(before.problem)
-                if not lifecycle.resume(session.ctx, before.id, keep_leases=session.detached):
+                if lifecycle.resume(session.ctx, before.id, keep_leases=session.detached):
+                    if before.state is RunState.FINISHED:
+                        screen.note(f"notice: {before.name} had finished: {before.reason}")
+                else:
                     screen.note(
                         f"notice: {before.name} goes no further: {before.reason}; a larger "
                         f"--iterations N or --set budget.KEY=VALUE continues it"

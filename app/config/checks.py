@@ -180,7 +180,12 @@ def require_mix(settings: RunSettings, *, asks: bool) -> None:
             else "there are no two models with a weight above 0 to draw from",
             where="llm.adaptive_weights",
             value="true",
-            remedy="Leave it out, or name at least two models with weights in llm.models.",
+            remedy="Leave it out, or "
+            + (
+                "name at least two models with weights in llm.models."
+                if asks
+                else "give an operator that asks one a weight in search.operators."
+            ),
         )
     for role in (Role.GENERATOR, Role.REFINER):
         names = [model.name for model in llm.models_of(role)]

@@ -230,7 +230,7 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
     settled = run.proposals - backlog.unspent
     if stalled_for(improvements, settled, search.stop_threshold) < patience:
         return ""
-    return f"no improvement in {patience} proposals"
+    return f"no improvement in {patience} proposals, as search.stop_patience asks"
 
 
 def _finish(ctx: Context, tx: Transaction, run: Run, reason: str) -> _Planned:

@@ -99,7 +99,7 @@ def test_a_run_stops_when_nothing_improves_for_long(ctx: Context) -> None:
     with ctx.store.begin() as tx:
         run = tx.runs.get(run_id)
     assert (run.state, run.proposals) == (RunState.FINISHED, 7)
-    assert run.reason == "no improvement in 7 proposals"
+    assert run.reason == "no improvement in 7 proposals, as search.stop_patience asks"
 
 
 def test_a_seed_is_evaluated_once_and_founds_every_island(ctx: Context) -> None:

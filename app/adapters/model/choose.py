@@ -133,6 +133,7 @@ class Providers:
         if choice.provider is Provider.VLLM:
             raise Misconfigured(
                 f"this worker serves the model {self._engine.launch.served_name!r}, and the run"
-                f" asks for {choice.name!r}: set llm.model to it, or llm.base_url to ask a server"
+                f" asks for {choice.name!r}: name that one, or give the model a base_url to ask a"
+                " server"
             )
         return spec
