@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from app.domain.finite import difference
 from app.domain.operator import TOO_LONG, Completion, Direction, TriedDirection
-from app.domain.replies.reply_text import without_thoughts
+from app.domain.replies.reasoning import without_thoughts
 
 TRIED = 20
 """Directions that a strategist is shown, newest first."""

@@ -20,7 +20,7 @@ from app.domain.evaluation import COMBINED, Evaluation, fitness, merged_metrics
 from app.domain.operator import Completion, Prompt, Role
 from app.domain.program import Program
 from app.domain.prompting.rules import PromptRules
-from app.domain.replies.reply_text import without_thoughts
+from app.domain.replies.reasoning import without_thoughts
 
 STAGE = "judged"
 """The stage of a trial that asks judges and runs no program."""

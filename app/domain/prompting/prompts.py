@@ -32,7 +32,7 @@ from app.domain.prompting.sections import (
     sections,
 )
 from app.domain.prompting.tokens import fits
-from app.domain.replies.reply_text import without_thoughts
+from app.domain.replies.reasoning import without_thoughts
 from app.domain.source.functions import versions
 
 _QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budgets expect a quarter

@@ -1,23 +1,51 @@
 """Children: how a reply becomes a child of its parent, or a failure that says precisely why not."""
 
-import ast
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program, fingerprint
-from app.domain.replies.edit_blocks import Blocks, parse_blocks
-from app.domain.replies.fences import PROSE, Fence, fences, likeliest_program, only_whole_program
+from app.domain.replies.edit_blocks import Applied, Blocks, apply_blocks, parse_blocks
+from app.domain.replies.fences import (
+    PROSE,
+    Fence,
+    canonical,
+    definitions,
+    fences,
+    is_program,
+    is_whole,
+    likeliest_program,
+    whole_program,
+)
 from app.domain.replies.reply_text import cut_off, declines, no_code, reply_text
+from app.domain.replies.second_thoughts import elides, is_example, starts_anew, withdraws
 from app.domain.source.edits import Edit, apply_edits, edits_between, summary
+from app.domain.source.functions import with_definitions
 from app.domain.source.regions import enforce
-from app.domain.source.syntax import syntax_fault, tree_or_none
+from app.domain.source.syntax import syntax_fault
 
+_NO_CODE = FailureKind.NO_CODE
+_BETWEEN_TAGS = re.compile(
+    r"^<(?:answer|solution|code|program|python|final)>\n(.*?)^</", re.M | re.S
+)
+_TRIED = 4
+"""Most texts of an unfenced reply that are parsed."""
 _MOST_DESCRIBED = 12  # more edits than this are a rewrite and are not described one by one
 
 Describe = Callable[[Sequence[Edit]], str]
 """Describes edits in prose."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The question that a reply answers."""
+
+    parent: Program
+    rules: EditRules
+    describe: Describe
 
 
 def read_edited(
@@ -25,21 +53,22 @@ def read_edited(
 ) -> Child:
     """Returns the child that a reply's SEARCH/REPLACE blocks make of the parent.
 
-    A reply without blocks that certainly contains one whole program is read as that program.  If a
-    reply was cut off inside a block, the blocks before it apply if each matches exactly and once.
+    A reply without blocks that certainly contains a whole program is read as that program, and
+    one that contains some of the parent's functions as the parent with these.  A whole program
+    after the blocks goes before them, and so does one whose blocks do not apply.  If a reply was
+    cut off inside a block, the blocks before it apply if each matches exactly and once.
     """
     text = reply_text(reply)
     if isinstance(text, Failure):
         return text
+    asked = _Asked(parent, rules, describe)
     blocks = parse_blocks(text, rules)
-    if isinstance(blocks, Failure):
-        if blocks.kind is not FailureKind.NO_CODE:
-            return _cut(reply, blocks)
-        fence = only_whole_program(fences(text), parent)
-        if fence is None:
-            return no_code(reply, blocks.detail)
-        return _rewritten(fence, parent, rules, describe)
-    return _edited(reply, blocks, parent, rules, describe)
+    if isinstance(blocks, Blocks):
+        return _edited(reply, blocks, asked, edits_asked=True)
+    source = _written(fences(text), parent)
+    if source is not None:
+        return _rewritten(source, asked)
+    return no_code(reply, blocks.detail) if blocks.kind is _NO_CODE else _cut(reply, blocks)
 
 
 def read_rewritten(
@@ -47,33 +76,124 @@ def read_rewritten(
 ) -> Child:
     """Returns the child that a reply contains in full.
 
-    The program is the fence that `likeliest_program` returns, else the whole reply where that is a
-    program.  A reply of SEARCH/REPLACE blocks is read as edits.
+    The program is the fence that `likeliest_program` returns, with the functions that the reply
+    corrects after it; else the whole reply where that is a program.  A reply of SEARCH/REPLACE
+    blocks is read as edits.
     """
     text = reply_text(reply)
     if isinstance(text, Failure):
         return text
+    asked = _Asked(parent, rules, describe)
     blocks = parse_blocks(text, EditRules())
-    if isinstance(blocks, Blocks) and blocks.edits:
-        return _edited(reply, blocks, parent, rules, describe)
-    fence = likeliest_program(fences(text), parent)
-    if fence is None:
-        if declines(text.strip()) or not _is_program(text, parent.language):
-            return no_code(reply, "The reply holds no fenced program.")
-        fence = Fence(parent.language, text.strip("\n") + "\n", True)
-    if reply.finish == "length" and not fence.closed:
-        return cut_off(FailureKind.NO_CODE, "Its program is not closed by a fence.")
-    return _rewritten(fence, parent, rules, describe)
+    if isinstance(blocks, Blocks) and blocks.blocks:
+        return _edited(reply, blocks, asked, edits_asked=False)
+    passages = fences(text)
+    source = _written(passages, parent)
+    if source is not None:
+        return _rewritten(source, asked)
+    unfinished = reply.finish == "length" and bool(passages) and not passages[-1].closed
+    if unfinished and definitions(parent):
+        return cut_off(_NO_CODE, "Its program is not closed by a fence.")
+    closed = [fence for fence in passages if fence.closed] if unfinished else passages
+    fence = likeliest_program(closed, parent)
+    if fence is not None:
+        return _rewritten(fence.text, asked)
+    if unfinished:
+        return cut_off(_NO_CODE, "Its program is not closed by a fence.")
+    unfenced = _unfenced(text, parent)
+    if unfenced is None:
+        return no_code(reply, "The reply holds no fenced program.")
+    if reply.finish == "length":
+        return cut_off(_NO_CODE, "Its program is not closed by a fence.")
+    return _rewritten(unfenced, asked)
 
 
-def _edited(
-    reply: Completion, blocks: Blocks, parent: Program, rules: EditRules, describe: Describe
+def _edited(reply: Completion, blocks: Blocks, asked: _Asked, *, edits_asked: bool) -> Child:
+    """Returns the child of a reply that has blocks, and perhaps a whole program beside them."""
+    passages = fences(blocks.rest)
+    whole = whole_program(passages, asked.parent)
+    if whole is None or not _is_answer(whole, asked.parent):
+        return _edited_and_corrected(reply, blocks, passages, asked)
+    written = _with_functions(whole.text, passages, whole.end, asked.parent) or whole.text
+    later = [block for block in blocks.blocks if block.first >= whole.end]
+    if not later:
+        return _rewritten(written, asked)
+    corrected = apply_blocks(written, later, inside=asked.rules.enforce_blocks)
+    if isinstance(corrected, Applied) and _matches(written, corrected.edits[0]):
+        return _rewritten(corrected.source, asked)
+    if not edits_asked and not withdraws(whole.below):
+        return _rewritten(written, asked)
+    child = _of_blocks(reply, blocks, asked)
+    unusable = isinstance(child, Failure) and child.kind is FailureKind.BAD_EDIT
+    return _rewritten(written, asked) if unusable else child
+
+
+def _edited_and_corrected(
+    reply: Completion, blocks: Blocks, passages: Sequence[Fence], asked: _Asked
 ) -> Child:
+    """Returns the child of the blocks, or of the functions that the reply writes after them."""
+    child = _of_blocks(reply, blocks, asked)
+    end = blocks.blocks[-1].end if blocks.blocks else 0
+    after = [fence for fence in passages if fence.first >= end]
+    if not after or not blocks.blocks:
+        return child
+    between = "\n".join(blocks.rest.split("\n")[end : after[0].first])
+    edited = isinstance(child, Offspring) and not starts_anew(between)
+    base = child.program.source if edited and isinstance(child, Offspring) else asked.parent.source
+    written = _with_functions(base.replace("\r\n", "\n"), after, end, asked.parent)
+    return child if written is None else _rewritten(written, asked)
+
+
+def _matches(source: str, edit: Edit) -> bool:
+    return isinstance(apply_edits(source, [edit], certain=True), str)
+
+
+def _is_answer(whole: Fence, parent: Program) -> bool:
+    """Returns whether a whole program beside blocks is more than what the blocks are about."""
+    unchanged = fingerprint(Program(whole.text, parent.language)) == fingerprint(parent)
+    return not unchanged and not is_example(whole.above, whole.text)
+
+
+def _written(passages: Sequence[Fence], parent: Program) -> str | None:
+    """Returns the program of which a reply contains the whole, or whole functions.
+
+    Functions and classes after the whole program correct it; without a whole program they take the
+    place of the parent's.  None where the reply has neither.
+    """
+    whole = whole_program(passages, parent)
+    if whole is not None:
+        return _with_functions(whole.text, passages, whole.end, parent) or whole.text
+    return _with_functions(parent.source.replace("\r\n", "\n"), passages, 0, parent)
+
+
+def _with_functions(
+    source: str, passages: Sequence[Fence], first: int, parent: Program
+) -> str | None:
+    """Returns a source with the functions of the passages from line `first` on; None without any.
+
+    Passages that are marked as examples, withdrawn, elided or not closed do not count.
+    """
+    changed = False
+    for fence in passages if parent.language == "python" else ():
+        if not fence.closed or fence.first < first or is_whole(fence, parent):
+            continue
+        if is_example(fence.above, fence.text) or withdraws(fence.below):
+            continue
+        corrected = None
+        if not elides(fence.text, parent.source):
+            corrected = with_definitions(source, fence.text)
+        if corrected is not None:
+            source, changed = corrected, True
+    return source if changed else None
+
+
+def _of_blocks(reply: Completion, blocks: Blocks, asked: _Asked) -> Child:
+    parent, rules, describe = asked.parent, asked.rules, asked.describe
     if not blocks.unfinished:
-        source = apply_edits(parent.source, blocks.edits, inside=rules.enforce_blocks)
-        if isinstance(source, Failure):
-            return source
-        return _edited_child(source, parent, rules, describe, describe(blocks.edits))
+        applied = apply_blocks(parent.source, blocks.blocks, inside=rules.enforce_blocks)
+        if isinstance(applied, Failure):
+            return applied
+        return _edited_child(applied.source, parent, rules, describe, describe(applied.edits))
     failure = _cut(reply, Failure(FailureKind.BAD_EDIT, blocks.unfinished))
     if reply.finish != "length" or not blocks.edits:
         return failure
@@ -99,11 +219,11 @@ def _cut(reply: Completion, failure: Failure) -> Failure:
     return cut_off(failure.kind, failure.detail) if reply.finish == "length" else failure
 
 
-def _rewritten(fence: Fence, parent: Program, rules: EditRules, describe: Describe) -> Child:
-    source = fence.text
-    if "\r\n" in parent.source:
+def _rewritten(source: str, asked: _Asked) -> Child:
+    if "\r\n" in asked.parent.source:
         source = source.replace("\n", "\r\n")
-    return with_changes(as_child(source, parent, rules, ""), parent, describe, "Full rewrite")
+    child = as_child(source, asked.parent, asked.rules, "")
+    return with_changes(child, asked.parent, asked.describe, "Full rewrite")
 
 
 def with_changes(child: Child, parent: Program, describe: Describe, otherwise: str) -> Child:
@@ -141,12 +261,15 @@ def as_child(source: str, parent: Program, rules: EditRules, changes: str) -> Ch
     return Offspring(child, changes)
 
 
-def _is_program(text: str, language: str) -> bool:
-    """Returns whether an unfenced reply is a program rather than a sentence.
-
-    A single word is a Python expression, so a Python program must contain another statement.
-    """
-    if language in PROSE:
-        return True
-    tree = tree_or_none(text) if language == "python" else None
-    return tree is not None and any(not isinstance(node, ast.Expr) for node in tree.body)
+def _unfenced(text: str, parent: Program) -> str | None:
+    """Returns the program that an unfenced reply is, or contains between tags; None without one."""
+    if declines(text.strip()):
+        return None
+    tagged = [match.group(1) for match in _BETWEEN_TAGS.finditer(text)]
+    texts: list[str] = [text, *reversed(tagged)]
+    prose = canonical(parent.language) in PROSE
+    for each in texts[:_TRIED]:
+        source = each.strip("\n") + "\n"
+        if prose or (parent.language == "python" and is_program(Program(source))):
+            return source
+    return None

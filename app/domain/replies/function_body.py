@@ -10,6 +10,7 @@ from app.domain.program import Program
 from app.domain.replies.children import Describe, as_child, with_changes
 from app.domain.replies.fences import Fence, fences
 from app.domain.replies.reply_text import cut_off, no_code, reply_text
+from app.domain.replies.second_thoughts import elides, is_example, withdraws
 from app.domain.source.functions import (
     Function,
     earlier_calls,
@@ -46,7 +47,7 @@ def read_completed(
     own = find_function(parent.source.replace("\r\n", "\n"), name)
     if own is None:
         return Failure(FailureKind.NO_CODE, f"The parent has no function {name!r} to complete.")
-    fence = _function_fence(fences(text), name)
+    fence = _function_fence(fences(text), own, parent, number)
     if reply.finish == "length" and (fence is None or not fence.closed):
         return cut_off(FailureKind.NO_CODE, "Its function may not be whole.")
     body = _body(fence.text if fence else text, own, number)
@@ -67,12 +68,30 @@ def read_completed(
     )
 
 
-def _function_fence(passages: list[Fence], name: str) -> Fence | None:
-    """Returns the last fence that defines the function, else the first that is not blank."""
-    header = re.compile(rf"^def {re.escape(name)}(?:_v\d+)?\b", re.MULTILINE)
+def _function_fence(
+    passages: list[Fence], own: Function, parent: Program, number: int
+) -> Fence | None:
+    """Returns the fence that is most likely the function or its body; None without any.
+
+    The criteria, in this order: it defines the function, it is not marked as an example, it is
+    whole, it is not withdrawn after it, it can be read, it is closed, later in the reply.
+    """
+    header = re.compile(rf"^(?:async )?def {re.escape(own.name)}(?:_v\d+)?\b", re.MULTILINE)
     filled = [fence for fence in passages if fence.text.strip()]
-    defining = [fence for fence in filled if header.search(fence.text)]
-    return [*filled[:1], *defining][-1] if filled else None
+    if len(filled) < 2:
+        return next(iter(filled), None)
+
+    def faults(fence: Fence) -> tuple[bool, ...]:
+        return (
+            header.search(fence.text) is None,
+            is_example(fence.above, fence.text),
+            elides(fence.text, parent.source),
+            withdraws(fence.below),
+            isinstance(_body(fence.text, own, number), Failure),
+            not fence.closed,
+        )
+
+    return min(reversed(filled), key=faults)
 
 
 def _body(text: str, own: Function, number: int) -> str | Failure:

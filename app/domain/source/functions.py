@@ -17,6 +17,7 @@ from app.domain.program import Program
 from app.domain.source.regions import lines, parse
 from app.domain.source.syntax import argument_names, syntax_tree, tree_or_none
 
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _MARKER = re.compile(r"\W*EVOLVE-BLOCK-(?:START|END)\b")
 
 
@@ -147,6 +148,64 @@ def renamed(text: str, before: str, after: str) -> str:
             line = rows[row - 1]
             rows[row - 1] = line[:column] + after + line[column + len(before) :]
     return "\n".join(rows)
+
+
+def defined_names(passage: str) -> frozenset[str]:
+    """Returns the names of a passage's functions and classes, if it has nothing else; else none."""
+    tree = tree_or_none(passage)
+    definitions = [node for node in (tree.body if tree else ()) if isinstance(node, _DEFINITIONS)]
+    only = tree is not None and len(definitions) == len(tree.body)
+    return frozenset(node.name for node in definitions) if only else frozenset()
+
+
+def with_definitions(source: str, passage: str) -> str | None:
+    """Returns a program with the functions and classes of a passage in the place of its own.
+
+    Imports and further definitions of the passage are inserted above the first that is replaced.
+    None where the passage has anything else, or replaces nothing.
+
+    Args:
+      source: The program, with Unix line ends.
+      passage: Definitions, some of which have the names of top-level definitions of the program.
+    """
+    tree, new = tree_or_none(source), tree_or_none(passage)
+    if tree is None or new is None:
+        return None
+    own = {node.name: node for node in tree.body if isinstance(node, _DEFINITIONS)}
+    imports = (ast.Import, ast.ImportFrom)
+    if not all(isinstance(node, (*_DEFINITIONS, *imports)) for node in new.body):
+        return None
+    text, rows = lines(source), lines(passage)
+    replaced = {
+        own[node.name]: "".join(_rows(rows, node))
+        for node in new.body
+        if isinstance(node, _DEFINITIONS) and node.name in own
+    }
+    if not replaced:
+        return None
+    added = [
+        "".join(_rows(rows, node)).rstrip("\n") + ("\n" if isinstance(node, imports) else "\n\n\n")
+        for node in new.body
+        if not (isinstance(node, _DEFINITIONS) and node.name in own)
+        and "".join(_rows(rows, node)).strip() not in source
+    ]
+    first = min(_first_row(node) for node in replaced)
+    for node in sorted(replaced, key=_first_row, reverse=True):
+        body = replaced[node].rstrip("\n") + "\n"
+        text[_first_row(node) : node.end_lineno] = [body]
+        if _first_row(node) == first:
+            text.insert(first, "".join(added))
+    return "".join(text)
+
+
+def _first_row(node: ast.stmt) -> int:
+    """Returns the index of a statement's first line, that of its first decorator included."""
+    decorators = node.decorator_list if isinstance(node, _DEFINITIONS) else []
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
+
+
+def _rows(text: Sequence[str], node: ast.stmt) -> Sequence[str]:
+    return text[_first_row(node) : node.end_lineno]
 
 
 def earlier_calls(body: str, name: str) -> list[str]:

@@ -6,7 +6,7 @@ from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.replies import fences
 from app.domain.replies.children import read_edited, read_rewritten
-from app.domain.replies.reply_text import without_thoughts
+from app.domain.replies.reasoning import without_thoughts
 
 RULES = EditRules()
 PARENT = Program("import math\n# EVOLVE-BLOCK-START\nx = 1\n# EVOLVE-BLOCK-END\nprint(x)\n")
@@ -49,8 +49,8 @@ def test_a_fence_in_the_language_of_the_parent_goes_before_an_earlier_fence() ->
     assert source_of(rewritten(text, FREE)) == "x = 3\n"
 
 
-def test_without_a_fence_in_the_language_the_first_fence_is_the_program() -> None:
-    assert source_of(rewritten(fenced("x = 3\n", "") + fenced("x = 4\n", ""), FREE)) == "x = 3\n"
+def test_without_a_fence_in_the_language_the_last_fence_is_the_program() -> None:
+    assert source_of(rewritten(fenced("x = 3\n", "") + fenced("x = 4\n", ""), FREE)) == "x = 4\n"
 
 
 def test_a_fence_with_the_markers_of_the_parent_goes_before_a_snippet() -> None:

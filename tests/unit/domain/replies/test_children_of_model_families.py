@@ -125,7 +125,7 @@ REWRITE = [
     ("outside text changed too", f"```python\n{WHOLE.replace('1e-9', '1e-9')[:-1]}  # end\n```",
      SQUARED),
     ("markers dropped", f"```python\n{UNMARKED}```", SQUARED),
-    ("markers and more dropped", f"```python\n{UNMARKED[20:]}```", BAD_EDIT),
+    ("markers and more dropped", f"```python\n{UNMARKED[20:]}```", SQUARED),
     ("the same program back", f"```python\n{PARENT.source}```", UNCHANGED),
     ("unbalanced bracket", f"```python\n{WHOLE.replace('np.arange(len', 'np.arange((len')}```",
      SYNTAX),

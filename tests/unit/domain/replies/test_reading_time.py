@@ -30,6 +30,17 @@ LONG = {
     "thoughts that never end": "<think>\n" * (CHARS // 8),
     "marks that end turns": "<|im_end|>\n" * (CHARS // 11) + "x",
     "the label of a fence": "```" + "a" * CHARS + "`",
+    "tags that never end": "".join(f"<a{n}>\n" for n in range(CHARS // 8)) + "```\nx\n```\n",
+    "brackets that never end": "[THINK]\n" * (CHARS // 8),
+    "notes": "<plan>\nx\n</plan>\n```\ny\n```\n" * (CHARS // 30),
+    "channels": "<|channel|>analysis<|message|>\n" * (CHARS // 31),
+    "programs": "```python\ndef f(x):\n    return 2 * x\n```\nNo, wait.\n" * (CHARS // 57),
+    "functions that are begun": "```python\ndef f(x):\n" * (CHARS // 20),
+    "words for marks": "SEARCH\n```\nreturn x\n```\nREPLACE\n```\ny\n```\n" * (CHARS // 46),
+    "edits of one line": "<<<<<<< SEARCH\n    return x\n=======\n    return y\n>>>>>>> REPLACE\n"
+    * (CHARS // 66),
+    "edits of nothing": "<<<<<<< SEARCH\n# x\n=======\ny\n>>>>>>> REPLACE\n" * (CHARS // 46),
+    "words": "no, wait: this is " * (CHARS // 18),
     "fences": "```\n" * (CHARS // 4),
     "blocks that are begun": "<<<<<<< SEARCH\nx\n=======\n" * (CHARS // 25),
 }
