@@ -134,7 +134,7 @@ def _entered(
         ]
         results += mine
         pairs = zip(proposals.members, mine, strict=True)
-        members = tuple(replace(m, state=r.state, program=r.program) for m, r in pairs)
+        members = tuple(_member(cohort, m, r) for m, r in pairs)
         before = cohorts[cohort.id].members if cohort.id in cohorts else ()
         cohorts[cohort.id] = replace(cohort, members=(*before, *members))
         sizes[cohort.id] = proposals.leased.size
@@ -153,6 +153,14 @@ def _entered(
         )
         for cohort, entered in cohorts.items()
     }
+
+
+def _member(cohort: Cohort, member: Member, result: MemberResult) -> Member:
+    """Returns a member as it enters; a seed, whose draft names it, is no child of itself."""
+    draft = member.draft
+    if cohort.seeding and draft is not None:
+        draft = replace(draft, parents=())
+    return replace(member, state=result.state, program=result.program, draft=draft)
 
 
 def _complete(

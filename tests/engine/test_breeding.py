@@ -106,3 +106,20 @@ def test_children_at_the_model_count_for_the_patience_with_their_parent(
             bred.result(60)
     assert 0 < children(database, run.id)[seed.program] <= patience  # a few draws explore
     assert ctx.drawn.children(run.id, seed.program) == 0
+
+
+def test_a_seed_is_no_child_of_itself(ctx: Context, store: SqlStore) -> None:
+    ctx = replace(ctx, executor=RecordedMessages())
+    run, _ = planned(ctx, 1, "asked")
+    toy = ctx.problem(run.problem)
+
+    with store.begin() as tx:
+        bred = tx.archive.island(run.id, 0).bred(4, 10)
+        children = tx.programs.children(run.id, toy.seeds[0].id, 10)()
+        [settled] = tx.history.of_program(run.id, toy.seeds[0].id, 10)
+        births = tx.history.ancestry(run.id, [toy.seeds[0].id])
+
+    assert [each.children for each in bred] == [0]
+    assert children == ()
+    assert settled.parents == ()
+    assert [(birth.parent, birth.children) for birth in births] == [(None, 0)]
