@@ -2,7 +2,7 @@
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,16 @@ from app.config.settings import RunSettings
 from app.domain.operator import Offspring
 from app.domain.operators import operators as every_operator
 from app.domain.operators.complete import COMPLETE
+from app.domain.operators.diff import DIFF
+from app.domain.operators.mend import MEND
 from app.domain.operators.search import SEARCH
 from app.domain.operators.tune import tunable_numbers
 from app.domain.problem import Axis, Problem
 from app.domain.prompting.templates import TEMPLATES
+from app.domain.prompting.tokens import estimated
 from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.budget import Budget
+from app.domain.source.regions import bodies
 from app.engine.briefing import own_children, unmeasured_brief
 from app.engine.founding import SEEDING
 from app.ports.records import NewRun
@@ -246,7 +250,10 @@ def plan_run(
     notices += _elsewhere(settings.llm) if asks or settings.llm.feedback else []
     require_mix(settings, asks=asks)
     if asks or settings.llm.feedback:
-        require_bounds(Budget(**settings.budget.model_dump()), settings.llm)
+        shortest = min(estimated(seed.source) for seed in problem.seeds)
+        require_bounds(
+            Budget(**settings.budget.model_dump()), settings.llm, shortest if asks else 0
+        )
         require_refining(settings)
     require_gates(settings, problem)
     require_players(settings, problem)
@@ -255,6 +262,7 @@ def plan_run(
         require_players(nested, problem)
     if COMPLETE.name in used:
         require_function(problem, settings.prompts.function)
+    _require_lines(problem, settings, used)
     if reason := _unchangeable(problem, settings):
         raise UsageError(
             f"no proposal could change the program: {reason}",
@@ -332,6 +340,27 @@ def _unchangeable(problem: Problem, settings: RunSettings) -> str:
                 return ""
             reasons[child.detail] = None
     return " ".join(reasons)
+
+
+def _require_lines(problem: Problem, settings: RunSettings, used: Collection[str]) -> None:
+    """Raises unless edits find a line that may change, where nothing but edits is asked for.
+
+    Raises:
+      UsageError: Every EVOLVE-BLOCK region is blank, and only `diff` and `mend` ask a model.
+    """
+    enforced = settings.search.enforce_blocks
+    enforced = problem.edit.enforce_blocks if enforced is None else enforced
+    if not enforced or not {*used} <= {DIFF.name, MEND.name}:
+        return
+    if any(body.strip() for seed in problem.seeds for body in bodies(seed.source)):
+        return
+    raise UsageError(
+        "every EVOLVE-BLOCK region is empty, and an edit has no line to search for",
+        where="search.operators",
+        value=", ".join(sorted(used)),
+        remedy="Put lines between the markers, or use an operator that writes the program, as "
+        "--set 'search.operators={rewrite: 1}'.",
+    )
 
 
 def _with_human_models(resolution: Resolved) -> tuple[Resolved, list[str]]:

@@ -24,8 +24,13 @@ FEW_NUMBERS = 10
 OF_FEW_NUMBERS = {"tune": 0.25, "mutate": 0.75}
 
 
-def require_bounds(budget: Budget, llm: ModelSettings) -> None:
+def require_bounds(budget: Budget, llm: ModelSettings, prompt_tokens: int = 0) -> None:
     """Makes sure that caps on tokens and money can be kept.
+
+    Args:
+      budget: The caps.
+      llm: The run's models.
+      prompt_tokens: Tokens of the shortest prompt; 0 where they are not known.
 
     Raises:
       UsageError: A model has no price, or may answer at any length, or one proposal may take more.
@@ -54,13 +59,14 @@ def require_bounds(budget: Budget, llm: ModelSettings) -> None:
             remedy="Set llm.usd_per_million_prompt_tokens and llm.usd_per_million_completion_tokens"
             ", or those of the model or role; or cap budget.tokens instead.",
         )
-    requests, each = 1 + llm.repair_turns, llm.price_ceiling.reservation(0)
+    requests, each = 1 + llm.repair_turns, llm.price_ceiling.reservation(prompt_tokens)
     needs = {"tokens": requests * each.tokens, "cost_usd": requests * each.cost_usd}
+    counted = "with the shortest prompt" if prompt_tokens else "prompts not counted"
     for name, least in needs.items():
         cap: float | None = {"tokens": budget.tokens, "cost_usd": budget.cost_usd}[name]
         if cap is not None and cap < least:
             raise UsageError(
-                f"one proposal may take {least:g}, prompts not counted, so none could be asked for",
+                f"one proposal may take {least:g}, {counted}, so none could be asked for",
                 where=f"budget.{name}",
                 value=f"{cap:g}",
                 remedy=f"Raise it, or lower llm.max_tokens (the longest answer is "

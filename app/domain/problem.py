@@ -205,6 +205,21 @@ class EditRules:
     diff_pattern: str = r"<<<<<<< SEARCH\n(.*?)=======\n(.*?)>>>>>>> REPLACE"
 
 
+def longest_child(seeds: Sequence[Program], chosen: int | None = None) -> int:
+    """Returns the longest child that is evaluated, in characters.
+
+    The limit grows with the seeds: below their length nearly every child would be refused.
+
+    Args:
+      seeds: The seeds, at least one.
+      chosen: The limit that the problem's configuration sets; None where it sets none.
+    """
+    longest = max(len(seed.source) for seed in seeds)
+    if chosen is not None and chosen > longest:
+        return chosen
+    return max(chosen or EditRules().max_code_chars, 2 * longest)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A search task, loaded once and never changed.

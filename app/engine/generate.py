@@ -16,7 +16,6 @@ from app.domain.search.cohort import Cohort, ProposalId
 from app.domain.search.model_mix import WINDOW, addressed, answered_by
 from app.domain.search.refining import assigned, scheduled
 from app.domain.search.strategy import Strategy
-from app.domain.source.imports import ImportPolicy
 from app.engine.ask import Overtaken, Unaffordable, ask
 from app.engine.attempt import attempt
 from app.engine.briefing import brief_of, draft_of
@@ -125,9 +124,11 @@ def _importable(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> li
     """Returns children with a failure for each that the import policy refuses."""
     if briefed.leased.cohort.seeding:
         return list(children)
-    policy: ImportPolicy = ctx.problem(briefed.run.problem).imports
+    problem = ctx.problem(briefed.run.problem)
     return [
-        child if isinstance(child, Failure) else policy.refusal(child.program) or child
+        child
+        if isinstance(child, Failure)
+        else problem.imports.refusal_of_child(child.program, problem.seeds) or child
         for child in children
     ]
 

@@ -220,7 +220,8 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
     if enough is not None:
         best = tx.history.best_quality(run)
         if best is not None and best.whole and best.fitness >= enough:
-            return f"fitness {best.fitness:.6g} is at least {enough:g}, as search.stop_fitness asks"
+            what = "fitness" if run.proposals else "a seed's fitness"
+            return f"{what} {best.fitness:.6g} is at least {enough:g}, as search.stop_fitness asks"
     if admitted is not None and tx.history.admitted(run.id, admitted) >= admitted:
         return f"{admitted} programs were admitted, as search.stop_admitted asks"
     if patience is None:

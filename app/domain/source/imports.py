@@ -5,7 +5,7 @@ the program in any case.
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.domain.evaluation import Failure, FailureKind
@@ -28,8 +28,20 @@ class ImportPolicy:
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
 
-    def refusal(self, program: Program) -> Failure | None:
-        """Returns the failure of a program with a forbidden import, or None.
+    def refusal_of_child(self, child: Program, seeds: Sequence[Program]) -> Failure | None:
+        """Returns the failure of a child with a forbidden import that no seed has, or None.
+
+        A child cannot remove an import outside the EVOLVE-BLOCK regions, and rarely another.
+        """
+        refused = self.refusal(child)
+        if refused is None:
+            return None
+        trees = [tree for seed in seeds if (tree := tree_or_none(seed.source)) is not None]
+        kept = frozenset(name for tree in trees for _, names in _imports(tree) for name in names)
+        return self.refusal(child, kept)
+
+    def refusal(self, program: Program, kept: Collection[str] = ()) -> Failure | None:
+        """Returns the failure of a program with a forbidden import, or None; `kept` are allowed.
 
         Programs in other languages pass, and so does a text that does not parse: the compiler in
         the sandbox refuses it.
@@ -41,6 +53,8 @@ class ImportPolicy:
             return None
         for line, names in _imports(tree):
             module = names[0]
+            if names[-1] in kept:
+                continue
             denied = [package for package in self.deny if any(_within(n, package) for n in names)]
             if denied:
                 return self._refused(line, module, f"{denied[0]} is denied")

@@ -9,6 +9,7 @@ from app.cli.plan import RunPlan, SettingLayers, plan_run
 from app.config.layers import UsageError, from_assignments
 from app.config.rules import rules_of
 from app.domain.problem import Axis
+from app.domain.program import Program
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.recipes import RECIPES
@@ -253,3 +254,29 @@ def test_settings_of_runs_inside_that_cannot_hold_are_refused(
 
     assert what in str(refused.value)
     assert where in str(refused.value)
+
+
+MODEL = ("llm.model=m", "llm.base_url=http://127.0.0.1:9/v1")
+
+
+def planned_from(source: str, *assignments: str) -> RunPlan:
+    layers = SettingLayers((from_assignments((*MODEL, *assignments)),))
+    return plan_run(replace(problem(), seeds=(Program(source),)), layers, local=True)
+
+
+def test_edits_of_an_empty_region_are_refused_before_a_model_is_asked() -> None:
+    empty = "# EVOLVE-BLOCK-START\n\n# EVOLVE-BLOCK-END\ndef f(x):\n    return x\n"
+
+    with pytest.raises(UsageError, match="every EVOLVE-BLOCK region is empty"):
+        planned_from(empty, "search.operators={diff: 1, mend: 1}")
+    planned_from(empty, "search.operators={diff: 1, rewrite: 1}")
+    planned_from(empty, "search.operators={diff: 1}", "search.enforce_blocks=false")
+
+
+def test_a_budget_below_one_prompt_and_answer_is_refused_before_a_model_is_asked() -> None:
+    source = "x = 1\n" * 200
+    budget = ("llm.max_tokens=100", "llm.repair_turns=0", "budget.tokens=300")
+
+    with pytest.raises(UsageError, match="with the shortest prompt"):
+        planned_from(source, *budget)
+    planned_from("x = 1\n", *budget)

@@ -26,7 +26,7 @@ from app.adapters.problems.evaluator_result import Reader
 from app.adapters.problems.files import Source, decoded, refuse_configuration, source_text, tree
 from app.adapters.problems.games import SLACK_SECONDS, GameJobs, GameReader
 from app.domain.evaluation import Cases
-from app.domain.problem import Axis, EditRules, GameLimits, Limits, Mode, Problem
+from app.domain.problem import Axis, EditRules, GameLimits, Limits, Mode, Problem, longest_child
 from app.domain.program import Program
 from app.domain.secrets import without_keys
 
@@ -100,7 +100,15 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             whole=description.every_case,
         ),
         axes=tuple(_axis(axis) for axis in description.axes),
-        edit=EditRules(description.enforce_blocks, description.max_code_chars),
+        edit=EditRules(
+            description.enforce_blocks,
+            longest_child(
+                tuple(seeds.values()),
+                description.max_code_chars
+                if "max_code_chars" in description.model_fields_set
+                else None,
+            ),
+        ),
         imports=option.imports(options, imports.allow, imports.deny),
         baselines={title: seed.id for title, seed in seeds.items()},
         suggestions={**suggested, **description.settings},

@@ -33,7 +33,7 @@ from app.adapters.problems.funsearch.specification import (
     runnable,
 )
 from app.domain.evaluation import CaseId, Cases
-from app.domain.problem import EditRules, Mode, Problem, ProblemError
+from app.domain.problem import EditRules, Mode, Problem, ProblemError, longest_child
 from app.domain.program import Program
 
 NAME = "funsearch"
@@ -104,7 +104,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         cases=Cases({"evaluate": cases}, whole=scoring == "mean"),
         calls=driver.count.__name__,
         axes=DEFAULT_AXES,
-        edit=EditRules(max_code_chars=max(10_000, 2 * len(seed.source))),
+        edit=EditRules(max_code_chars=longest_child((seed,))),
         imports=option.imports(options),
         baselines={PurePosixPath(where).stem.replace("_", " "): seed.id},
         suggestions={"search.strategy": "funsearch", "prompts.function": spec.evolve},

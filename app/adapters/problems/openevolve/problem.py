@@ -21,7 +21,7 @@ from app.adapters.problems.files import decoded, source_text
 from app.adapters.problems.openevolve import config_yaml, evaluator_source, translation
 from app.adapters.problems.openevolve.config_yaml import Config
 from app.domain.evaluation import COMBINED
-from app.domain.problem import Axis, EditRules, Mode, Problem
+from app.domain.problem import Axis, EditRules, Mode, Problem, longest_child
 from app.domain.program import Program
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.source import regions
@@ -64,6 +64,8 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     language = values.get("language", language_of(suffix))
     named = _seeds(files, options[option.INITIAL], language)
     axes, edit = translation.axes(config), translation.edit_rules(config)
+    chosen = edit.max_code_chars if "max_code_length" in values else None
+    edit = replace(edit, max_code_chars=longest_child(tuple(named.values()), chosen))
     imports = translation.imports(config, options)
     mode = Mode(options.get(option.MODE, default_mode(suffix).value))
     evaluator = evaluator_of(files, entry, options)
@@ -96,7 +98,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             *_misnamed(files),
             *_without_combined_score(files),
             *_other_configurations(files, options),
-            *_seed_notices(named, edit, imports),
+            *_seed_notices(named, edit, imports, chosen),
             *_without_stand_in(suffix, options),
         ),
     )
@@ -206,9 +208,16 @@ def _instructions(values: Mapping[str, Any], templates: Mapping[str, str]) -> st
 
 
 def _seed_notices(
-    named: Mapping[str, Program], edit: EditRules, imports: ImportPolicy
+    named: Mapping[str, Program], edit: EditRules, imports: ImportPolicy, chosen: int | None
 ) -> list[str]:
-    """Returns a sentence for each thing about a seed that its children will suffer from."""
+    """Returns a sentence for each thing about a seed that concerns its children.
+
+    Args:
+      named: The seeds by title.
+      edit: What a child may change.
+      imports: The modules that children may import.
+      chosen: `max_code_length`; None where the configuration has none.
+    """
     notices = []
     unmarked = [title for title, seed in named.items() if regions.MARKER not in seed.source]
     if unmarked:
@@ -230,15 +239,15 @@ def _seed_notices(
                 f"{title}, {fault}: its EVOLVE-BLOCK markers restrict nothing, every line may "
                 "change."
             )
-        if len(seed.source) > edit.max_code_chars:
+        if chosen is not None and chosen < edit.max_code_chars <= 2 * len(seed.source):
             notices.append(
-                f"{title}: {len(seed.source)} characters, more than `max_code_length` "
-                f"({edit.max_code_chars}): its children will be refused as too long."
+                f"{title}: {len(seed.source)} characters, and `max_code_length` ({chosen}) leaves "
+                f"its children no room: up to {edit.max_code_chars} are evaluated."
             )
         if (refusal := imports.refusal(seed)) is not None:
             notices.append(
-                f"{title}: {refusal.detail} Seeds are measured all the same; a child that keeps "
-                "this import will be refused."
+                f"{title}: {refusal.detail} Seeds are measured all the same, and children may keep "
+                "this import."
             )
     return notices
 

@@ -25,7 +25,7 @@ from app.adapters.problems.files import (
     source_text,
     tree,
 )
-from app.domain.problem import EditRules, Mode, Problem
+from app.domain.problem import EditRules, Mode, Problem, longest_child
 from app.domain.program import Program
 from app.domain.source.syntax import UNPARSABLE, syntax_tree
 
@@ -106,7 +106,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         language=seed.language,
         suffix=suffix,
         axes=DEFAULT_AXES,
-        edit=EditRules(max_code_chars=MAX_CHARS),
+        edit=EditRules(max_code_chars=longest_child((seed,), MAX_CHARS)),
         imports=option.imports(options),
         baselines={"initial program": seed.id},
         notices=() if suffix == PYTHON_SUFFIX or option.MODE in options else (_UNVERIFIED,),

@@ -429,10 +429,22 @@ def test_the_remedy_for_data_that_is_too_large_is_one_that_helps(tmp_path):
     assert problem.first_job().evaluator.mounts == {"data": str(data)}
 
 
-def test_an_initial_program_longer_than_children_may_be_is_noticed(tmp_path):
+def test_a_limit_below_the_initial_program_grows_with_it_and_is_noticed(tmp_path):
     toy(tmp_path, **{"config.yaml": "max_code_length: 10\n"})
+    problem = load([tmp_path])
 
-    assert "more than `max_code_length` (10)" in load([tmp_path]).notices[-1]
+    assert problem.edit.max_code_chars == 2 * len(problem.seeds[0].source)
+    assert "`max_code_length` (10) leaves its children no room" in problem.notices[-1]
+
+
+def test_the_default_limit_grows_with_the_initial_program(tmp_path):
+    toy(tmp_path)
+    with (tmp_path / "initial_program.py").open("a") as file:
+        file.write("# a remark of forty characters or so......\n" * 300)
+    problem = load([tmp_path])
+
+    assert problem.edit.max_code_chars == 2 * len(problem.seeds[0].source)
+    assert "max_code_length" not in " ".join(problem.notices)
 
 
 def test_programs_that_are_not_python_are_unverified_unless_an_option_says_otherwise(tmp_path):

@@ -55,3 +55,14 @@ def test_allowed_imports_and_unparsable_texts_pass(policy, text):
 
 def test_a_program_in_another_language_is_not_read():
     assert NUMERIC.refusal(Program("import os;", "java")) is None
+
+
+def test_a_child_may_keep_the_imports_of_a_seed_and_add_none():
+    seeds = [Program("import os.path\nfrom scipy import stats\n")]
+    kept = Program("from scipy import stats\nimport os.path\nimport math\n")
+    added = Program("from scipy import stats\nimport os\n")
+
+    assert NUMERIC.refusal_of_child(kept, seeds) is None
+    failure = NUMERIC.refusal_of_child(added, seeds)
+    assert failure is not None
+    assert "`os`" in failure.detail
