@@ -17,12 +17,13 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.output import counted, duration, number
+from app.domain.remedies import LEAST
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import State
-from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store, Unavailable
 from app.ports.records import Backlog, Presence
+from app.reports.explanations import read_explanation
 from app.reports.progress import Progress, fold
 from app.reports.summary import notices
 from app.reports.waiting import QueueState, waits_for
@@ -43,7 +44,6 @@ OPENING_SECONDS = 5.0
 """Time for which a display does not say what a run waits for: workers may be starting."""
 FRUITLESS = 25
 """Failures of one kind without a gain after which a notice quotes the commonest."""
-DETAIL_CHARS = 160
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -182,6 +182,7 @@ class ProgressReader:
         self._queue = queue
         self._progress: Progress | None = None
         self._fruitless = FRUITLESS
+        self._explained = False
 
     def read(self) -> RunStatus:
         """Reads the status with all events since the last read.
@@ -198,7 +199,7 @@ class ProgressReader:
                 self._progress = fold(self._progress, page)
                 if len(page) < PAGE:
                     break
-            self._progress = self._with_usual_failure(tx, self._progress)
+            self._progress = self._with_explanation(tx, run, self._progress)
             backlog = tx.proposals.backlog(run.id)
             here = self._queue is None
             presence = Presence(True, True) if here else tx.workers.presence()
@@ -209,10 +210,11 @@ class ProgressReader:
                 validating = sum(bool(one.waiting) for one in tx.history.validations(run.id))
             return RunStatus(run, self._progress, backlog, waiting, held, validating)
 
-    def _with_usual_failure(self, tx: Transaction, progress: Progress) -> Progress:
+    def _with_explanation(self, tx: Transaction, run: Run, progress: Progress) -> Progress:
         """Adds a notice once so many proposals failed alike without a gain, and at each doubling.
 
-        It quotes the commonest detail, in which the reason is found that no count shows.
+        The first comes sooner while no child has been measured.  It quotes the commonest detail, in
+        which the reason is found that no count shows, and names a remedy.
         """
         since_best = progress.failures_since_best
         kind = max(since_best, key=since_best.__getitem__, default=None)
@@ -220,17 +222,17 @@ class ProgressReader:
             self._fruitless = FRUITLESS
             return progress
         failed = since_best[kind]
-        if failed < self._fruitless:
+        soon = not (progress.admitted or self._explained)
+        least = LEAST if soon else self._fruitless
+        if failed < least:
             return progress
-        usual = tx.history.usual_failure(self._run, kind, failed)
-        if usual is None:
+        explanation = read_explanation(tx, run, since_best, {}, progress.done)
+        if explanation is None:
             return progress
+        self._explained = True
         while self._fruitless <= failed:
             self._fruitless *= 2
-        text = (
-            f"{failed} proposals failed as {kind} and none was better than the best; "
-            f"{usual.count} of them: {redacted(usual.detail)[:DETAIL_CHARS] or 'without a detail'}"
-        )
+        text = f"none was better than the best: {explanation.text}"
         return replace(progress, notices=(*progress.notices, text))
 
 

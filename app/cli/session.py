@@ -358,6 +358,8 @@ def report_end(
         f"{summary.admitted} admitted, cut {counted(summary.cuts)}, failed "
         f"{counted(summary.failures)}; files in {folder}"
     )
+    if summary.explanation is not None:
+        screen.say(f"commonest failure: {summary.explanation.text}")
     if not summary.iterations and summary.run.state is RunState.FINISHED:
         screen.note(f"notice: no proposal was made: {summary.run.reason}")
     if summary.costs.models:

@@ -178,6 +178,8 @@ def _rows(
         yield "inside", f"{inside.proposals} proposals of {inside.runs} runs, {run.name}:NUMBER"
     yield "cut", counted(summary.cuts)
     yield "failures", counted(summary.failures)
+    if summary.explanation is not None:
+        yield "commonest failure", summary.explanation.text
     yield "not evaluated", summary.savings.text
     yield "seed", str(run.seed)
     yield from cost_rows(summary.costs).items()

@@ -22,6 +22,10 @@ COMBINED = "combined_score"
 """A case of this name stands for all others: OpenEvolve's convention."""
 
 
+BEGINS = "It begins: "
+"""Begins the line of a failure's detail that quotes the beginning of a reply without code."""
+
+
 class FailureKind(enum.StrEnum):
     """Why a proposal failed.  Set where the failure happens, never inferred from a text."""
 

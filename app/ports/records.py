@@ -495,10 +495,15 @@ class Reused:
 
 @dataclass(frozen=True, slots=True)
 class DetailCount:
-    """The first line of a failure's detail, and how many failures have it."""
+    """The first line of a failure's detail, and how many failures have it.
+
+    Attributes:
+      newest: The whole detail of the newest of these failures.
+    """
 
     detail: str
     count: int
+    newest: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from app.domain.evaluation import Failure, fitness_names, merged_metrics
 from app.domain.events import EventKind, Noticed
 from app.domain.problem import Problem
 from app.domain.program import ProgramId
+from app.domain.remedies import Explanation
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import reason, share_of_budget
 from app.domain.search.cohort import CutReason, State
@@ -17,6 +18,7 @@ from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.ports.records import Backlog, InsideTotals, Reused, Settled
 from app.reports.costs import Costs, costs_document, read_costs
+from app.reports.explanations import read_explanation
 
 MOST_NOTICES = 20
 
@@ -171,6 +173,7 @@ class Summary:
       load: Proposals in flight; None once the run has ended.
       places: Of the workers; None once the run has ended.
       inside: What the runs inside have spent; it is part of what the run has.
+      explanation: Why most proposals came to nothing; None where no three ended alike.
     """
 
     run: Run
@@ -188,6 +191,7 @@ class Summary:
     load: RunLoad | None = None
     places: Places | None = None
     inside: InsideTotals = field(default_factory=InsideTotals)
+    explanation: Explanation | None = None
 
 
 def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
@@ -203,10 +207,11 @@ def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
         states, failures = tx.history.states(run), tx.history.failures(run)
         admitted, cuts = states.get(State.ADMITTED, 0), tx.history.cuts(run)
         validated = _validated(tx, run, problem) if problem else ()
+        settled = sum(n for state, n in states.items() if state.final)
         last = tx.events.read(run, after=row.events - 1, limit=1) if row.events else []
         return Summary(
             run=row,
-            iterations=sum(n for state, n in states.items() if state.final),
+            iterations=settled,
             admitted=admitted,
             cuts=cuts,
             failures=failures,
@@ -223,6 +228,7 @@ def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
             load=None if row.state.final else run_load(tx, row, tx.proposals.backlog(run)),
             places=None if row.state.final else read_places(tx, run),
             inside=tx.runs.sum_inside(run) if row.rules.nested else InsideTotals(),
+            explanation=read_explanation(tx, row, failures, cuts, settled),
         )
 
 
@@ -354,6 +360,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "cut": sum(summary.cuts.values()),
         "cuts": dict(summary.cuts),
         "failures": dict(summary.failures),
+        "commonest_failure": _explanation_document(summary.explanation),
         "savings": {**summary.savings.programs, "reused": asdict(summary.savings.reused)},
         "in_flight": asdict(summary.load) if summary.load else None,
         "places": asdict(summary.places) if summary.places else None,
@@ -368,6 +375,10 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "wall_seconds": round(summary.seconds, 3),
         "out": out,
     }
+
+
+def _explanation_document(explanation: Explanation | None) -> dict[str, Any] | None:
+    return {**asdict(explanation), "text": explanation.text} if explanation else None
 
 
 def best_document(best: BestProgram) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from app.domain.program import Program
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import NEVER, Stop, Store
+from app.reports.summary import summarise
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import RecordedMessages, planned
 from tests.engine.toy import ToySandbox, problem
@@ -85,7 +86,10 @@ def test_a_run_whose_proposals_fail_alike_says_what_is_wrong_with_them(ctx: Cont
     assert isinstance(ctx.executor, InlineExecutor)
     ctx.executor.drain(table(ctx), read)
 
-    assert [done for done, _ in texts] == [25, 50]
-    assert "25 proposals failed as invalid_result" in texts[0][1]
-    assert "19 of them: comparators must be pairs, not token=<REDACTED>" in texts[0][1]
-    assert "line 2" not in texts[0][1]
+    assert [done for done, _ in texts] == [3, 25, 50], "the third, as no child was measured yet"
+    assert "25 of 25 proposals ended as invalid_result" in texts[1][1]
+    assert "19 of them: comparators must be pairs, not token=<REDACTED>" in texts[1][1]
+    assert "line 2" not in texts[1][1]
+    explanation = summarise(ctx.store, run.id, problem()).explanation
+    assert explanation is not None
+    assert "60 of 60 proposals ended as invalid_result" in explanation.text

@@ -168,8 +168,9 @@ _FAILURES = """
 """
 _UPTIME = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())"
 _USUAL_FAILURE = """
-    SELECT detail, count(*) AS n FROM (
-        SELECT split_part(coalesce(failure_detail, ''), chr(10), 1) AS detail FROM proposals
+    SELECT detail, count(*) AS n, (array_agg(whole ORDER BY id DESC))[1] AS newest FROM (
+        SELECT id, coalesce(failure_detail, '') AS whole,
+            split_part(coalesce(failure_detail, ''), chr(10), 1) AS detail FROM proposals
         WHERE run = %(run)s AND failure_kind = %(kind)s AND state = 'failed' AND NOT seed
         ORDER BY id DESC LIMIT %(among)s
     ) AS newest GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 1
@@ -298,7 +299,7 @@ class SqlHistory:
 
     def usual_failure(self, run: int, kind: str, among: int) -> DetailCount | None:
         result = row(self._c, _USUAL_FAILURE, {"run": run, "kind": kind, "among": among})
-        return DetailCount(result.detail, result.n) if result else None
+        return DetailCount(result.detail, result.n, result.newest) if result else None
 
     def cuts(self, run: int) -> dict[str, int]:
         return {record.cut_reason: record.n for record in rows(self._c, _CUTS, {"run": run})}

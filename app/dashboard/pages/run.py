@@ -79,6 +79,7 @@ class _RunView:
         self._reason = say("", "grey")
         self._waiting = say("", "notice")
         self._unreadable = say("", "notice")
+        self._why = say("", "notice")
         with ui.element("div").classes("links"):
             ui.link("Archive", f"{base}/archive")
             self._best = ui.link("Best program", base)
@@ -249,6 +250,8 @@ class _RunView:
         set_text(self._reason, "" if summary["waiting"] else shown(summary["reason"]))
         waiting = f"waits for: {shown(summary['waiting'])}" if summary["waiting"] else ""
         set_text(self._waiting, waiting)
+        common = summary["commonest_failure"]
+        set_text(self._why, f"commonest failure: {shown(common['text'])}" if common else "")
         set_text(
             self._unreadable,
             f"This version cannot read the problem of this run, so its baselines are not named: "

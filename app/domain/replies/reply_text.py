@@ -2,7 +2,7 @@
 
 import re
 
-from app.domain.evaluation import Failure, FailureKind
+from app.domain.evaluation import BEGINS, Failure, FailureKind
 from app.domain.operator import TOO_LONG, Completion
 from app.domain.replies.reasoning import without_thoughts
 
@@ -21,6 +21,8 @@ _REFUSAL = re.compile(
         |do\ (?:this|that))\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
+_BEGINNING = 120
+"""Characters of a reply without code that its failure quotes."""
 _LONGEST_REFUSAL = 1_500  # a refusal is short; a longer text without code is something else
 
 
@@ -45,7 +47,8 @@ def no_code(reply: Completion, detail: str) -> Failure:
         return Failure(FailureKind.REFUSED, f"The model declined: {text.splitlines()[0][:200]}")
     if reply.finish == "length":
         return cut_off(FailureKind.NO_CODE, detail)
-    return Failure(FailureKind.NO_CODE, detail)
+    begins = " ".join(text[:_BEGINNING].split())
+    return Failure(FailureKind.NO_CODE, f"{detail}\n{BEGINS}{begins}" if begins else detail)
 
 
 def declines(text: str) -> bool:
