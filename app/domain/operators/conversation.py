@@ -1,13 +1,23 @@
-"""Conversations with a model: one prompt for each draft, and repair turns for unusable replies."""
+"""Conversations with a model: one prompt for each draft, and repair turns for faulty replies."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import TOO_LONG, Brief, Child, Completion, Conversation, Draft, Prompt
+from app.domain.operator import (
+    TOO_LONG,
+    Brief,
+    Child,
+    Completion,
+    Conversation,
+    Draft,
+    Offspring,
+    Prompt,
+)
 from app.domain.prompting.prompts import repair_prompt
 from app.domain.prompting.rules import PromptRules
 from app.domain.replies.children import Describe
+from app.domain.source.certain_faults import new_faults
 from app.domain.source.edits import summary
 
 REPAIRED = frozenset(
@@ -24,21 +34,28 @@ ReadReply = Callable[[Completion, Draft], Child]
 
 
 def with_repairs(brief: Brief, prompts: Sequence[Prompt], read: ReadReply) -> Conversation:
-    """Yields one prompt for each draft, then as many repair turns as the brief allows."""
+    """Yields one prompt for each draft, then as many repair turns as the brief allows.
+
+    A child that is certain to fail in the sandbox is repaired, too; it stays where no usable reply
+    takes its place.
+    """
     replies = list((yield list(prompts)))
     children = [read(reply, draft) for reply, draft in zip(replies, brief.drafts, strict=True)]
     for _ in range(brief.repair_turns):
         repairs: dict[int, Prompt] = {}
         for n, child in enumerate(children):
-            if isinstance(child, Failure) and _repairable(child, replies[n]):
-                repair = repair_prompt(brief, prompts[n], replies[n], child)
+            failure = _repairable(child, replies[n], brief, brief.drafts[n])
+            if failure is not None:
+                repair = repair_prompt(brief, prompts[n], replies[n], failure)
                 if repair is not None:
                     repairs[n] = repair
         if not repairs:
             break
         for n, reply in zip(repairs, (yield list(repairs.values())), strict=True):
-            replies[n] = reply
-            children[n] = read(reply, brief.drafts[n])
+            child = read(reply, brief.drafts[n])
+            if isinstance(children[n], Offspring) and isinstance(child, Failure):
+                continue
+            replies[n], children[n] = reply, child
     return children
 
 
@@ -51,5 +68,14 @@ def describer(rules: PromptRules) -> Describe:
     )
 
 
-def _repairable(failure: Failure, reply: Completion) -> bool:
-    return failure.kind in REPAIRED and reply.finish not in ("length", TOO_LONG)
+def _repairable(child: Child, reply: Completion, brief: Brief, draft: Draft) -> Failure | None:
+    """Returns what a repair turn may mend of a child; None where there is nothing."""
+    if isinstance(child, Failure):
+        whole = reply.finish not in ("length", TOO_LONG)
+        return child if child.kind in REPAIRED and whole else None
+    parent = brief.known[draft.parents[0]].program
+    if child.program.language != "python":
+        return None
+    faults = new_faults(child.program.source, parent.source)
+    text = "\n".join(["It would fail when it runs:", *map(str, faults)])
+    return Failure(FailureKind.RUNTIME, text) if faults else None

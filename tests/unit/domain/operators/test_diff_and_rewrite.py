@@ -1,5 +1,7 @@
 """The operators `diff`, `rewrite` and `seed`."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.adapters.model.providers.scripted import ScriptedModel
@@ -107,3 +109,28 @@ def test_every_operator_is_registered_by_its_name() -> None:
         "mend",
         "directed",
     }
+
+
+def test_a_child_that_is_certain_to_fail_is_asked_for_once_more_with_its_faults() -> None:
+    prompts: list[Prompt] = []
+
+    def answer(prompt: Prompt) -> str:
+        prompts.append(prompt)
+        text = "x = np.pi" if len(prompts) <= 2 else "import numpy as np\nx = np.pi"
+        return f"```python\n{text}\n```"
+
+    children = held(REWRITE, ScriptedModel(answer), replace(BRIEF, repair_turns=1))
+
+    assert len(prompts) == 4
+    assert "line 1: the name `np` is used, but never defined or imported" in prompts[2].user
+    sources = [c.program.source for c in children if isinstance(c, Offspring)]
+    assert sources == ["import numpy as np\nx = np.pi\n"] * 2
+
+
+def test_a_child_that_is_certain_to_fail_stays_where_the_second_reply_is_unusable() -> None:
+    replies = iter(["```python\nx = np.pi\n```"] * 2 + ["I cannot say."] * 2)
+
+    children = held(REWRITE, ScriptedModel(lambda _: next(replies)), replace(BRIEF, repair_turns=1))
+
+    sources = [c.program.source for c in children if isinstance(c, Offspring)]
+    assert sources == ["x = np.pi\n"] * 2
