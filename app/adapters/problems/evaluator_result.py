@@ -11,14 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from app.adapters.problems.reported_error import ERROR, TIMEOUT, Report, reported_error
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial, fitness
 from app.domain.problem import Outcome
 from app.domain.program import Program, ProgramId
 from app.domain.search.features import BUILT_IN
 from app.domain.secrets import redacted
 
-ERROR = "error"
-TIMEOUT = "timeout"
 MAX_METRICS = 1_000
 
 MAX_ARTIFACTS = 64
@@ -77,12 +76,15 @@ class Reader:
             return self._failed(outcome, outcome.failure, {}, of_probe)
         try:
             returned = _returned(outcome.result)
-            if not measures and ERROR not in returned.metrics:
-                return replace(self.unscored(outcome, {}), behaviour=_digest(returned.metrics))
             measured = _by_kind(returned.metrics, flags_count=self.flags_count)
-            if failure := _declared_failure(measured):
-                texts = returned.artifacts | measured.texts
-                return self._failed(outcome, failure, texts, of_probe)
+            if measures or ERROR in returned.metrics:
+                failure = _declared_failure(measured, returned.artifacts, self.axes)
+                if failure is not None:
+                    texts = returned.artifacts | measured.texts
+                    return self._reported(outcome, failure, texts, of_probe)
+            if not measures:
+                return replace(self.unscored(outcome, {}), behaviour=_digest(returned.metrics))
+            _require_a_number(measured)
             scores = _scores(returned.metrics, measured, self.axes, trial.cases)
             player = trial.players[0]
             value = fitness(player, [Evaluation(scores={player: scores})])
@@ -98,6 +100,17 @@ class Reader:
             metrics={player: measured.numbers},
             features={player: features},
         )
+
+    def _reported(
+        self, outcome: Outcome, failure: Failure, texts: Mapping[str, str], of_probe: str
+    ) -> Evaluation:
+        """Returns the failure that the evaluator reports, with its text as an artifact.
+
+        The evaluator chose that text, so a prompt may quote it, as it may any artifact.
+        """
+        if failure.detail not in texts.get(ERROR, ""):
+            texts = {**texts, ERROR: failure.detail}
+        return self._failed(outcome, failure, texts, of_probe)
 
     def _failed(
         self, outcome: Outcome, failure: Failure, texts: Mapping[str, str], of_probe: str
@@ -274,21 +287,25 @@ def _as_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _declared_failure(measured: _Measured) -> Failure | None:
-    """Returns the failure that OpenEvolve's conventions put into metrics, if any.
-
-    Raises:
-      _Invalid: There is neither a number nor a failure.
-    """
-    message = measured.texts.get(ERROR, "")
-    if measured.flags.get(TIMEOUT):
-        return Failure(FailureKind.TIMEOUT, message or "the evaluator reports a time-out")
-    if measured.unusable or measured.numbers.keys() - {ERROR} or COMBINED in measured.texts:
+def _declared_failure(
+    measured: _Measured, artifacts: Mapping[str, str], axes: Sequence[str]
+) -> Failure | None:
+    """Returns the failure that an evaluator reports, or an error without any score; else None."""
+    scores = {name: number for name, number in measured.numbers.items() if name not in axes}
+    report = Report(
+        scores or measured.numbers, measured.flags, measured.texts, measured.unusable, artifacts
+    )
+    if failure := reported_error(report):
+        return failure
+    if measured.unusable or set(measured.numbers) != {ERROR} or COMBINED in measured.texts:
         return None
-    if ERROR in measured.numbers or ERROR in measured.texts:
-        return Failure(
-            FailureKind.RUNTIME, message or "the evaluator reports an error and no score"
-        )
+    return Failure(FailureKind.RUNTIME, "the evaluator reports an error and no score")
+
+
+def _require_a_number(measured: _Measured) -> None:
+    """Raises `_Invalid` where there is no number to select by, nor one that is not usable."""
+    if measured.unusable or measured.numbers or COMBINED in measured.texts:
+        return
     names = ", ".join(f"`{name}`" for name in sorted(measured.texts)) or "nothing"
     raise _Invalid(
         f"the evaluator returned no number: there is nothing to select by (it returned {names}; "

@@ -196,8 +196,108 @@ def test_the_text_of_an_error_is_the_failures_detail(base):
     assert reading(base, {"error": "boom"}).failure == Failure(FailureKind.RUNTIME, "boom")
 
 
-def test_a_score_beside_an_error_text_stands(base):
-    assert fitness(CHILD.id, [reading(base, {"combined_score": 0.0, "error": "no f"})]) == 0.0
+def reported(base: Path, metrics: Any, artifacts: dict[str, str] | None = None) -> Evaluation:
+    return reading(
+        base, raw=json.dumps({"metrics": metrics, "artifacts": artifacts or {}}).encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"combined_score": 0.0, "error": "name 'climb' is not defined"},
+        {"combined_score": -1e9, "error": "name 'climb' is not defined"},
+        {"combined_score": {"__nonfinite__": "-inf"}, "error": "name 'climb' is not defined"},
+        {"combined_score": None, "error": "name 'climb' is not defined"},
+        {"runs_successfully": 0.5, "error": "name 'climb' is not defined"},
+        {"value": 0.0, "eval_time": 1.5, "error": "name 'climb' is not defined"},
+        {"accuracy": 0.0, "error_message": "name 'climb' is not defined"},
+        {"validity": 0.0, "combined_score": 0.0, "error_info": "name 'climb' is not defined"},
+    ],
+)
+def test_an_error_text_beside_no_score_is_a_failure_of_the_program_with_that_text(base, metrics):
+    evaluation = reported(base, metrics)
+
+    assert evaluation.failure == Failure(FailureKind.RUNTIME, "name 'climb' is not defined")
+    assert evaluation.scores == {}
+    assert evaluation.artifacts["error"] == "name 'climb' is not defined"
+
+
+def test_an_error_in_the_artifacts_of_a_result_of_zero_is_told_with_its_type_and_place(base):
+    artifacts = {
+        "error_type": "TypeError",
+        "error_message": "'int' object is not callable",
+        "traceback": 'Traceback\n  File "program.py", line 3, in f\n    return 3(x)\nTypeError',
+        "suggestion": "Check the types",
+    }
+
+    evaluation = reported(base, {"combined_score": 0.0, "validity": 0.0}, artifacts)
+
+    assert kind(evaluation) is FailureKind.RUNTIME
+    lines = evaluation.failure.detail.splitlines()
+    assert lines[0] == "TypeError: 'int' object is not callable"
+    assert '  File "program.py", line 3, in f' in lines
+    assert evaluation.artifacts["suggestion"] == "Check the types"
+
+
+def test_a_result_that_is_rejected_with_a_reason_is_an_invalid_result(base):
+    shapes = {"stderr": "Invalid shapes: (25, 2)", "failure_stage": "shape_validation"}
+    rejected = {"combined_score": 0.0, "validity": 0.0}
+
+    for evaluation in (
+        reported(base, rejected, shapes),
+        reported(base, {"combined_score": 0.0, "valid": 0, "message": "Invalid shapes: (25, 2)"}),
+        reported(
+            base, {"combined_score": 0.0, "success": False, "reason": "Invalid shapes: (25, 2)"}
+        ),
+    ):
+        assert kind(evaluation) is FailureKind.INVALID_RESULT
+        assert evaluation.failure.detail.startswith("Invalid shapes: (25, 2)")
+        assert evaluation.artifacts["error"].startswith("Invalid shapes: (25, 2)")
+
+
+def test_an_error_flag_is_a_failure_though_it_has_no_text(base):
+    evaluation = reported(base, {"combined_score": 0.0, "error": True})
+
+    assert evaluation.failure == Failure(FailureKind.RUNTIME, "the evaluator reports an error")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "artifacts"),
+    [
+        ({"combined_score": 0.0, "error": 0.25}, {}),
+        ({"combined_score": -0.25, "error": 0.25}, {}),
+        ({"combined_score": 0.0, "error": 0.0}, {}),
+        ({"combined_score": 0.0, "error": None}, {}),
+        ({"combined_score": 0.0, "error": ""}, {}),
+        ({"combined_score": 0.0, "error": "None"}, {}),
+        ({"combined_score": 0.0, "error": "0.25"}, {}),
+        ({"combined_score": 0.0, "error": False}, {}),
+        ({"combined_score": 0.0, "errors": []}, {}),
+        ({"combined_score": 0.9, "error": "1 of 10 cases failed"}, {}),
+        ({"combined_score": 0.9}, {"traceback": "Traceback", "failure_stage": "case 3"}),
+        ({"accuracy": 0.9}, {"error": "1 of 10 cases failed"}),
+        ({"combined_score": 0.0}, {"stderr": "DeprecationWarning: old"}),
+        ({"combined_score": 0.0, "success": False}, {}),
+        ({"combined_score": -3.5, "valid": False, "message": "over by 3.5"}, {}),
+        ({"combined_score": 0.0, "valid": True, "message": "fine"}, {"stderr": "a warning"}),
+    ],
+)
+def test_a_result_that_reports_no_error_keeps_its_score(base, metrics, artifacts):
+    evaluation = reported(base, metrics, artifacts)
+
+    assert evaluation.failure is None
+    assert fitness(CHILD.id, [evaluation]) is not None
+
+
+def test_the_size_of_a_program_is_no_score_that_outweighs_an_error(base):
+    config = "database: {feature_dimensions: [size]}\n"
+    (base / "config.yaml").write_text(config)
+    result = {"metrics": {"score": 0.0, "size": 90}, "artifacts": {"traceback": "KeyError: 'a'"}}
+
+    evaluation = reading(base, raw=json.dumps(result).encode(), config=config)
+
+    assert evaluation.failure == Failure(FailureKind.RUNTIME, "KeyError: 'a'")
 
 
 def test_a_timeout_flag_is_a_timeout(base):
