@@ -37,6 +37,7 @@ _NOTHING = frozenset(
 )
 _MEASURED_TIMES = re.compile(r"time|seconds|duration|latency|_m?s\Z", re.IGNORECASE)
 _REPORTED = "the evaluator reports an error"
+_TRACEBACK = "Traceback (most recent call last):"
 _LAST_LINES = 3
 
 
@@ -134,13 +135,18 @@ def _says_something(text: str) -> bool:
 
 def _detail(texts: Mapping[str, str], text: str) -> str:
     """Returns the error in words: its type, its text, and the lines at which it was raised."""
-    text = text or _first(texts, REASONS) or _REPORTED
+    text = _raised(text or _first(texts, REASONS) or _REPORTED)
     kind = _first(texts, ERROR_KINDS[:2])
     stage = _first(texts, ERROR_KINDS[2:])
     lines = [text if not kind or kind in text else f"{kind}: {text}"]
-    trace = _first(texts, ("traceback", "stack_trace"))
-    if trace and trace not in text:
-        lines += trace.splitlines()[-_LAST_LINES:]
+    trace = _first(texts, ("traceback", "stack_trace")).splitlines()[-_LAST_LINES:]
+    known = (*lines, _TRACEBACK)
+    lines += [line for line in trace if line.strip() and not any(line.strip() in k for k in known)]
     if stage:
         lines.append(f"failure stage: {stage}")
     return "\n".join(lines)
+
+
+def _raised(text: str) -> str:
+    """Returns the last line of a traceback, which names the exception; any other text whole."""
+    return text.splitlines()[-1].strip() if text.startswith(_TRACEBACK) else text

@@ -240,6 +240,17 @@ def test_an_error_in_the_artifacts_of_a_result_of_zero_is_told_with_its_type_and
     assert evaluation.artifacts["suggestion"] == "Check the types"
 
 
+def test_of_a_traceback_the_exception_comes_first(base):
+    trace = "Traceback (most recent call last):\n  File \"p.py\", line 3, in f\nKeyError: 'a'\n"
+
+    evaluation = reported(base, {"combined_score": 0.0}, {"traceback": trace})
+
+    assert evaluation.failure.detail.splitlines() == [
+        "KeyError: 'a'",
+        '  File "p.py", line 3, in f',
+    ]
+
+
 def test_a_result_that_is_rejected_with_a_reason_is_an_invalid_result(base):
     shapes = {"stderr": "Invalid shapes: (25, 2)", "failure_stage": "shape_validation"}
     rejected = {"combined_score": 0.0, "validity": 0.0}
