@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from app.cli.costs import cost_rows
+from app.cli.funnel import print_funnel
 from app.cli.local_state import read_local_state
 from app.cli.options import Debug, Json, RunName
 from app.cli.output import (
@@ -149,6 +150,7 @@ def _show_run(name: str, screen: Screen) -> None:
         table.add_row("notice", text)
     screen.out.print(table)
     if not screen.json:
+        print_funnel(summary.funnel, screen)
         _print_programs(summary, problem, ratings, screen)
     screen.answer(answer)
 

@@ -18,6 +18,7 @@ from app.domain.search.cohort import CutReason, State
 from app.ports.ledger import Transaction
 from app.ports.protocols import Unavailable
 from app.ports.records import WORKER_KINDS
+from app.reports.funnel import read_funnel
 from app.reports.summary import run_load
 from app.reports.waiting import waiting_of
 
@@ -170,6 +171,7 @@ class _Runs:
             self._count("evoq_cuts", text, run, cuts.get(reason, 0), reason=reason)
         reused = tx.history.reused(run.id).trials
         self._count("evoq_trials_reused", "Trials that took an equal one's result.", run, reused)
+        self._funnel(run)
         best = tx.history.best_quality(run)
         if best is not None:
             self._set("evoq_best_fitness", "Fitness of the best program.", run, best.fitness)
@@ -210,6 +212,20 @@ class _Runs:
             ):
                 text = "Age of the oldest proposal in the stage: since it was planned, or begun."
                 self._set("evoq_queue_age_seconds", text, run, age, stage=stage)
+
+    def _funnel(self, run: Run) -> None:
+        for line in read_funnel(self._tx, run.id).lines:
+            labels = {"operator": line.operator, "model": line.model}
+            for step in line.steps:
+                numbers = {
+                    "evoq_funnel_proposals": step.proposals,
+                    "evoq_funnel_tokens": step.tokens,
+                    "evoq_funnel_model_seconds": step.model_seconds,
+                    "evoq_funnel_sandbox_seconds": step.sandbox_seconds,
+                }
+                for name, number in numbers.items():
+                    text = "Proposals that came so far, and what was spent on them."
+                    self._set(name, text, run, number, **labels, step=step.name)
 
     def _set(self, name: str, text: str, run: Run, value: float, **labels: str) -> None:
         if name not in self._gauges:

@@ -31,6 +31,7 @@ from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.reports.course import Contribution, Course, FailureExample, Improvement, MeasuredProposal
+from app.reports.funnel import Funnel, read_funnel
 from app.reports.lineage import TreeNode, tree
 from app.reports.metrics import MetricsRow, rows
 from app.reports.summary import document, summarise
@@ -242,6 +243,11 @@ class RunReader:
             "models": models,
             "unreadable": unreadable,
         }
+
+    def funnel(self, run: Run) -> Funnel:
+        """Returns how far the proposals of a run came."""
+        with self.store.begin() as tx:
+            return read_funnel(tx, run.id)
 
     def proposals(self, run: Run, after: int, limit: int) -> list[MetricsRow]:
         """Returns settled proposals in order of settling, skipping the first `after`.

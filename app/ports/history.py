@@ -11,6 +11,7 @@ from app.domain.search.cohort import CohortId, ProposalId, State
 from app.ports.records import (
     Birth,
     DetailCount,
+    FunnelGroup,
     PlannedGame,
     Reused,
     Settled,
@@ -114,6 +115,13 @@ class History(Protocol):
 
     def cuts(self, run: int) -> dict[str, int]:
         """Returns how many proposals of the budget were cut, by reason."""
+        ...
+
+    def funnel(self, run: int, limit: int) -> list[FunnelGroup]:
+        """Returns how far the first `limit` proposals of the budget came that were begun.
+
+        One group for each operator, model and step reached, in that order.
+        """
         ...
 
     def reused(self, run: int) -> Reused:

@@ -229,6 +229,43 @@ class Account:
     cost_usd: float | None
 
 
+class Reached(enum.IntEnum):
+    """How far a proposal came; who reached one of these has reached all before it."""
+
+    ASKED = 0  # its operator was begun
+    ANSWERED = 1  # its model replied; of an operator that asks none, it ended
+    USABLE = 2  # the reply is a program
+    NEW = 3  # the program is neither its parent nor another program of the run
+    RAN = 4  # no trial of it failed
+    MEASURED = 5  # it was measured at every stage
+    BETTER = 6  # its quality is above that of its first parent
+    BEST = 7  # its quality is above that of every program admitted before
+
+
+@dataclass(frozen=True, slots=True)
+class FunnelGroup:
+    """Proposals of one operator and one model that came equally far, and what was spent on them.
+
+    Attributes:
+      model: The model that wrote the child; "" where none replied.
+      erred: How many of them failed in a trial.
+      requests: Completions that were paid for, repair turns included.
+      prompt_tokens, reply_tokens, model_seconds: Of these completions.
+      sandbox_seconds: Real time of their trials.
+    """
+
+    operator: str
+    model: str
+    reached: Reached
+    proposals: int
+    erred: int
+    requests: int
+    prompt_tokens: int
+    reply_tokens: int
+    model_seconds: float
+    sandbox_seconds: float
+
+
 class Asker(enum.StrEnum):
     """The part of a step that prompts a model about a proposal."""
 

@@ -17,6 +17,7 @@ from app.ports.protocols import Store
 from app.ports.records import Account, Settled, WorkerTime
 from app.reports.decoration import NotMade, attempt
 from app.reports.folder import Drawn, draw, snapshot
+from app.reports.funnel import HEADINGS
 from app.reports.page import code, fenced, page, row, rule
 from app.reports.summary import BestProgram, MeasuredProgram, Summary, ValidatedProgram
 
@@ -131,6 +132,7 @@ def _run(
             "Lineage of the best", lambda: _lineage(store, summary, best, problem.language)
         )
     yield from section("Failures and cuts", lambda: _counts(summary))
+    yield from section("Funnel", lambda: _table(HEADINGS, _funnel(summary)))
     yield from section("Cost", lambda: _costs(summary))
     if summary.notices:
         notices = "\n".join(map(redacted, summary.notices))
@@ -189,6 +191,10 @@ def _step(step: Step, language: str) -> Iterator[str]:
     if settled.changes:
         yield from fenced(redacted(settled.changes))
     yield from fenced(step.diff, language if settled.seed else "diff")
+
+
+def _funnel(summary: Summary) -> list[tuple[str, ...]]:
+    return [(code(who), code(model), *rest) for who, model, *rest in summary.funnel.rows()]
 
 
 def _costs(summary: Summary) -> list[str]:

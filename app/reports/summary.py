@@ -19,6 +19,7 @@ from app.ports.protocols import Store
 from app.ports.records import Backlog, InsideTotals, Reused, Settled
 from app.reports.costs import Costs, costs_document, read_costs
 from app.reports.explanations import read_explanation
+from app.reports.funnel import Funnel, read_funnel
 
 MOST_NOTICES = 20
 
@@ -174,6 +175,7 @@ class Summary:
       places: Of the workers; None once the run has ended.
       inside: What the runs inside have spent; it is part of what the run has.
       explanation: Why most proposals came to nothing; None where no three ended alike.
+      funnel: How far its proposals came.
     """
 
     run: Run
@@ -192,6 +194,7 @@ class Summary:
     places: Places | None = None
     inside: InsideTotals = field(default_factory=InsideTotals)
     explanation: Explanation | None = None
+    funnel: Funnel = field(default_factory=Funnel)
 
 
 def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
@@ -229,6 +232,7 @@ def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
             places=None if row.state.final else read_places(tx, run),
             inside=tx.runs.sum_inside(run) if row.rules.nested else InsideTotals(),
             explanation=read_explanation(tx, row, failures, cuts, settled),
+            funnel=read_funnel(tx, run),
         )
 
 
@@ -365,6 +369,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "in_flight": asdict(summary.load) if summary.load else None,
         "places": asdict(summary.places) if summary.places else None,
         "inside": asdict(summary.inside),
+        "funnel": asdict(summary.funnel),
         "tokens": run.tokens,
         "costs": costs_document(summary.costs),
         "best": best_document(best) if best else None,

@@ -194,6 +194,7 @@ def test_a_live_run_is_redrawn_and_can_be_paused_by_who_has_the_token(
     expect(main.get_by_role("region", name="Improvements")).to_contain_text("-2.25")
     expect(main.get_by_role("region", name="Improvements")).to_contain_text(newest[:12])
     expect(main.get_by_role("region", name="Operators")).to_contain_text("2 (100%)")
+    expect(main.get_by_role("region", name="Funnel")).to_contain_text("with an error")
 
     expect(main.get_by_role("button")).to_have_text(["Pause", "Cancel"])
     main.get_by_role("button", name="Pause").press("Enter")

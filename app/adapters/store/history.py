@@ -18,7 +18,9 @@ from app.ports.records import (
     VALIDATE,
     Birth,
     DetailCount,
+    FunnelGroup,
     PlannedGame,
+    Reached,
     Reused,
     Settled,
     Spent,
@@ -185,6 +187,67 @@ _ADMITTED = """
         WHERE run = %(run)s AND state = 'admitted' AND NOT seed LIMIT %(limit)s
     ) AS admitted
 """
+_FUNNEL = """
+    WITH begun AS (
+        SELECT proposals.id, cohort, ordinal, state, program, parents[1] AS parent, role,
+            fitness, stages_left, failure_kind, cut_reason, settled_at, cohorts.operator
+        FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
+        WHERE proposals.run = %(run)s AND NOT seed AND cut_reason IS DISTINCT FROM 'returned'
+            AND (begun_at IS NOT NULL OR settled_at IS NOT NULL)
+        ORDER BY proposals.id LIMIT %(limit)s
+    ), entered AS (
+        SELECT id, program, settled_at, ARRAY[-stages_left, fitness]::float8[] AS quality
+        FROM proposals WHERE run = %(run)s AND state = 'admitted'
+    ), born AS (
+        SELECT DISTINCT ON (program) program, quality FROM entered
+        ORDER BY program, settled_at, id
+    ), before AS (
+        SELECT id, max(quality) OVER (
+            ORDER BY settled_at, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS best FROM entered
+    ), asked AS (
+        SELECT begun.id, count(*) FILTER (WHERE NOT reused) AS requests,
+            coalesce(sum(prompt_tokens) FILTER (WHERE NOT reused), 0) AS prompt_tokens,
+            coalesce(sum(completion_tokens) FILTER (WHERE NOT reused), 0) AS reply_tokens,
+            coalesce(sum(latency_seconds) FILTER (WHERE NOT reused), 0) AS model_seconds,
+            (array_agg(model ORDER BY turn DESC, place DESC)
+                FILTER (WHERE completions.role = coalesce(begun.role, 'generator')))[1] AS model
+        FROM begun JOIN completions
+            ON completions.cohort = begun.cohort AND sample = ordinal AND asker = 'operator'
+        GROUP BY begun.id
+    ), tried AS (
+        SELECT begun.id, sum(wall_seconds) AS seconds, count(evaluation) AS ended
+        FROM begun JOIN trials
+            ON trials.cohort = begun.cohort AND begun.program = ANY(trials.players)
+        GROUP BY begun.id
+    ), reaching AS (
+        SELECT operator, model, failure_kind, requests, prompt_tokens, reply_tokens,
+            model_seconds, tried.seconds, CASE
+                WHEN asked.id IS NULL AND begun.program IS NULL AND failure_kind IS NULL THEN 0
+                WHEN begun.program IS NULL AND failure_kind IS DISTINCT FROM 'unchanged' THEN 1
+                WHEN begun.program IS NULL
+                    OR cut_reason IN ('duplicate', 'similar', 'same_behaviour') THEN 2
+                WHEN state NOT IN ('admitted', 'cut') OR coalesce(tried.ended, 0) = 0
+                    OR fitness IS NULL THEN 3
+                WHEN stages_left > 0 THEN 4
+                WHEN born.quality IS NOT NULL AND state = 'admitted'
+                    AND ARRAY[-stages_left, fitness]::float8[] > before.best THEN 7
+                WHEN ARRAY[-stages_left, fitness]::float8[] > born.quality THEN 6
+                ELSE 5
+            END AS reached
+        FROM begun LEFT JOIN asked ON asked.id = begun.id LEFT JOIN tried ON tried.id = begun.id
+            LEFT JOIN born ON born.program = begun.parent LEFT JOIN before ON before.id = begun.id
+    )
+    SELECT operator, coalesce(model, '') AS model, reached, count(*) AS proposals,
+        count(*) FILTER (WHERE reached = 3 AND failure_kind IS NOT NULL) AS erred,
+        coalesce(sum(requests), 0)::bigint AS requests,
+        coalesce(sum(prompt_tokens), 0)::bigint AS prompt_tokens,
+        coalesce(sum(reply_tokens), 0)::bigint AS reply_tokens,
+        coalesce(sum(model_seconds), 0)::float8 AS model_seconds,
+        coalesce(sum(seconds), 0)::float8 AS sandbox_seconds
+    FROM reaching GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+"""
+"""A quality is an array: Postgres compares arrays from the left, as `Quality` its fields."""
 _REUSED = """
     SELECT count(*) AS trials, coalesce(sum((evaluation ->> 'saved_seconds')::float8), 0) AS seconds
     FROM trials WHERE run = %(run)s AND evaluation ->> 'saved_seconds' IS NOT NULL
@@ -303,6 +366,12 @@ class SqlHistory:
 
     def cuts(self, run: int) -> dict[str, int]:
         return {record.cut_reason: record.n for record in rows(self._c, _CUTS, {"run": run})}
+
+    def funnel(self, run: int, limit: int) -> list[FunnelGroup]:
+        return [
+            FunnelGroup(**{**record._asdict(), "reached": Reached(record.reached)})
+            for record in rows(self._c, _FUNNEL, {"run": run, "limit": limit})
+        ]
 
     def reused(self, run: int) -> Reused:
         totals = row(self._c, _REUSED, {"run": run})

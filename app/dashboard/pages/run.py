@@ -32,6 +32,7 @@ from app.dashboard.pages.text import duration, number, shown, usd
 from app.domain.finite import difference
 from app.domain.run import Run, RunState
 from app.reports.course import Contribution, Course, FailureExample
+from app.reports.funnel import HEADINGS
 from app.reports.summary import Places
 
 _N = TypeVar("_N", int, float)
@@ -141,6 +142,13 @@ class _RunView:
                 numbers=("number",),
                 words="commonest message",
             )
+        with section("Funnel"):
+            self._funnel = Grid(
+                HEADINGS,
+                name="Funnel",
+                empty="No proposal has been begun.",
+                numbers=HEADINGS[2:],
+            )
         with section("Operators"):
             self._operators = _shares("Operators", "operator", "No proposal has settled.")
         with section("Roles of models"):
@@ -215,6 +223,8 @@ class _RunView:
         self._show_state(summary, course)
         writers = await self._sources.writers(self._run, course.improvements)
         self._show_costs(summary["costs"], writers)
+        funnel = await self._sources.funnel(self._run)
+        self._funnel.show([[shown(cell) for cell in row] for row in funnel.rows()])
         for element in (self._games, self._relative):
             element.set_visibility(bool(course.games.generations))
         self._refreshes += 1

@@ -16,6 +16,7 @@ from app.dashboard.tail import Tail, Tails
 from app.domain.run import Run
 from app.ports.records import ComparedRuns
 from app.reports.course import Improvement
+from app.reports.funnel import Funnel
 
 _T = TypeVar("_T")
 FRESH_SECONDS = 2.0
@@ -55,6 +56,9 @@ class Sources:
 
     async def summary(self, run: Run) -> dict[str, Any]:
         return await self._fresh(("summary", run.id), lambda: self.reader.summary(run))
+
+    async def funnel(self, run: Run) -> Funnel:
+        return await self._fresh(("funnel", run.id), lambda: self.reader.funnel(run))
 
     async def failures(self, run: Run, kinds: tuple[str, ...]) -> dict[str, str]:
         """Returns the commonest message of each kind of failure."""
