@@ -95,6 +95,7 @@ def _findings(screen: Screen) -> Iterator[Finding]:
         yield _docker(target)
         yield from _sandbox(target, screen)
     yield _model(target)
+    yield _local_servers()
     yield _disk(target)
     yield _gpu()
 
@@ -336,18 +337,23 @@ def _warm_sandboxes(settings: SandboxSettings) -> str:
 def _model(target: Target) -> Finding:
     from app.adapters.model.providers.presets import NO_ENDPOINT
     from app.adapters.model.providers.spec import model_spec
-    from app.config.layers import from_environment
+    from app.cli.local_model import with_local_model
+    from app.config.layers import UsageError, from_environment
     from app.config.models import OPENAI_KEY
     from app.config.resolve import resolved
 
+    try:
+        layers = with_local_model([from_environment(os.environ)])
+    except UsageError as error:
+        return Finding("model", False, f"{error.where}: {error.what} ({error.value})", error.remedy)
     specs = {
         (spec.name, spec.base_url, spec.key_variable): spec
-        for model in resolved([from_environment(os.environ)], {}).settings.llm.every_model
+        for model in resolved(layers, {}).settings.llm.every_model
         for spec in [model_spec(model, os.environ.get)]
     }
     if not specs:
         key = f"; {OPENAI_KEY} is set" if os.environ.get(OPENAI_KEY) else ""
-        remedy = "name one with --set llm.model=NAME or EVOQ_LLM__MODEL"
+        remedy = "name one with --set llm.model=NAME or EVOQ_LLM__MODEL; `auto` finds a local one"
         return Finding("model", False, f"none named{key}: tune and mutate are used", remedy)
     details, remedies = [], []
     for spec in specs.values():
@@ -363,6 +369,22 @@ def _model(target: Target) -> Finding:
         details.append(f"{spec.name} at {spec.base_url}: {error or 'answers'}")
         remedies += [_endpoint_remedy(target)] if error else []
     return Finding("model", not remedies, "; ".join(details), "; ".join(dict.fromkeys(remedies)))
+
+
+def _local_servers() -> Finding:
+    """Returns the servers of language models on this machine, each asked at its usual port."""
+    from app.adapters.model.local_servers import KINDS, NOBODY, local_servers
+
+    found, absent = local_servers()
+    name = "models on this machine"
+    if not found:
+        usual = ", ".join(f"{kind.name} (port {kind.port})" for kind in KINDS)
+        answers = [each for each in absent if each.reason != NOBODY]
+        odd = "".join(f"; {each.base_url}: {each.reason}" for each in answers)
+        remedy = "start one to search with a model of your own: docs/local-models.md"
+        return Finding(name, False, f"none of {usual} offers a model{odd}", remedy)
+    detail = "; ".join(server.text for server in found)
+    return Finding(name, True, f"{detail}: `evoq run PROBLEM --model auto` takes the first")
 
 
 def _key_remedy(target: Target, variable: str) -> str:

@@ -12,6 +12,7 @@ from app import bootstrap
 from app.adapters.model.providers.spec import model_spec
 from app.adapters.problems import configures_problem
 from app.adapters.tuning.cma import ask
+from app.cli.local_model import with_local_model
 from app.config.checks import (
     axes_of,
     operators,
@@ -132,20 +133,21 @@ def read_layers(
       options: Settings that have options of their own; None where an option was not given.
 
     Raises:
-      UsageError: A setting is unknown, or a file cannot be read.
+      UsageError: A setting is unknown, a file cannot be read, or the model is `auto` and no server
+        of this machine offers one.
     """
     given = {name: value for name, value in options.items() if value is not None}
     line = Choices("the command line", {**from_assignments(assignments or ()).values, **given})
     choices = [with_templates(layer, Path()) for layer in (line, from_environment(os.environ))]
     if not config:
-        return SettingLayers(tuple(choices))
+        return SettingLayers(tuple(with_local_model(choices)))
     path = Path(config)
     remedy = "Check the path; it must be text in UTF-8."
     text = _text(path, "cannot be read", f"--config {path}", remedy)
     file = from_file(text, str(path), foreign=configures_problem)
     if file is None:
-        return SettingLayers(tuple(choices), path)
-    return SettingLayers((*choices, with_templates(file, path.parent)))
+        return SettingLayers(tuple(with_local_model(choices)), path)
+    return SettingLayers(tuple(with_local_model([*choices, with_templates(file, path.parent)])))
 
 
 def with_templates(layer: Choices, around: Path) -> Choices:

@@ -54,7 +54,13 @@ TargetScore = Annotated[
     typer.Option("--target-score", metavar="X", help="Stop at this fitness: search.stop_fitness."),
 ]
 PrimaryModel = Annotated[
-    str | None, typer.Option("--primary-model", metavar="NAME", help="The model: llm.model.")
+    str | None,
+    typer.Option(
+        "--model",
+        "--primary-model",
+        metavar="NAME",
+        help="The model: llm.model; `auto`: that of a server on this machine.",
+    ),
 ]
 ApiBase = Annotated[
     str | None, typer.Option("--api-base", metavar="URL", help="Its endpoint: llm.base_url.")
@@ -112,6 +118,7 @@ def run(
     Examples:
       evoq run examples/online_bin_packing --iterations 400 --seed 1
       evoq run initial_program.py evaluator.py --config config.yaml
+      evoq run my_problem --model auto
       evoq run my_problem --set llm.model=NAME --set llm.base_url=http://localhost:8000/v1
       evoq run my_problem --reproducible --seed 7 --json
       evoq run examples/online_bin_packing --dashboard
