@@ -116,7 +116,7 @@ _FailoverRest: TypeAlias = Annotated[
 class RequestSettings(BaseModel):
     """How requests to a model are made; None: inherited, or left to the provider."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     provider: Provider | None = None
     """Service of the model, which implies an address, the variable of a key and adaptations of

@@ -5,8 +5,9 @@ of `search.strategy`, its object the recipe's class.
 """
 
 import functools
+import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -77,4 +78,9 @@ def with_parameters(
         for name in parameter_names(recipe)
         if (value := search.get(name, strategy.get(name))) is not None
     }
-    return TypeAdapter(recipe).validate_python(values)
+    built = TypeAdapter(recipe).validate_python(values)
+    parameters = asdict(built)  # type: ignore[call-overload]  # recipes are dataclasses
+    for name, value in parameters.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{name} must be finite, not {value:g}")
+    return built

@@ -29,7 +29,7 @@ class Owner(enum.StrEnum):
 class Section(BaseModel):
     """A group of settings; unknown names are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @classmethod
     def owner_of(cls, name: str) -> Owner:
@@ -113,7 +113,7 @@ class SearchSettings(Section):
     grid_after: int | None = Field(None, ge=1)
     """Evaluations after which the ranges of axes without a declared range are learnt and frozen.
     Without a value, a fifth of the budget, at most 50."""
-    stop_fitness: float | None = Field(None, allow_inf_nan=False)
+    stop_fitness: float | None = None
     """The run stops when its best fitness reaches this."""
     stop_admitted: int | None = Field(None, ge=1)
     """The run stops when this many children have been admitted."""

@@ -1,5 +1,6 @@
 """Gates: what a program needs to go on from one stage to the next."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -79,9 +80,11 @@ def gate(text: str | float) -> Gate:
       ValueError: It is none.
     """
     try:
-        return AtLeast(float(text))
+        threshold = float(text)
     except ValueError:
-        pass
+        threshold = math.nan
+    if math.isfinite(threshold):
+        return AtLeast(threshold)
     read = _RELATIVE.fullmatch(" ".join(str(text).split()))
     if read is not None:
         kind, number, window = read[1], float(read[2]), int(read[3])

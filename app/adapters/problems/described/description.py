@@ -28,7 +28,9 @@ FILE = "problem.yaml"
 
 class _Section(BaseModel):
     # Strict, because the JSON Schema refuses a quoted number, and a number as a Boolean.
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
 
 Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

@@ -409,3 +409,11 @@ def test_texts_and_lists_outside_the_regions_stay() -> None:
     [site] = data_edits.texts(SourceTree.of(source))
     assert ast.unparse(site.node) == "'change'"
     assert all('A = "keep"\n' in child for child in children_of_data(source, 30))
+
+
+def test_a_number_without_a_floating_point_value_stays():
+    source = f"def f(x):\n    return x * 1{'0' * 400} + 7\n"
+
+    changes = [perturb_number(target_of(source), Random(seed)) for seed in range(9)]
+
+    assert all(change is not None and "7 becomes" in change.note for change in changes)
