@@ -144,6 +144,14 @@ NOTES = os.path.join(tempfile.mkdtemp(), "notes")
 with open(NOTES, "w") as file:
     file.write("marmot")
 
+def tool(path):
+    import subprocess
+    subprocess.run(["no-such-compiler", path], check=True)
+
+def relative(path):
+    with open("fixtures/word.txt") as file:
+        return {"combined_score": len(file.read())}
+
 def noted(path):
     apart = tempfile.gettempdir() != os.path.dirname(os.path.dirname(NOTES))
     solved = load(path).solve(5)
@@ -563,6 +571,20 @@ def solve(x):
             found = metrics(sandbox.run(self.job(mode, SQUARE, function="build")))
             assert found == {"tool": 7, "fresh": True, "word": "marmotade", "x": 25}
 
+    @pytest.mark.parametrize(
+        ("function", "words"),
+        [
+            ("tool", ("No tool `no-such-compiler`", "sandbox.image")),
+            ("relative", ("lies beside the evaluator", "'fixtures/word.txt'")),
+        ],
+    )
+    def test_what_an_evaluator_does_not_find_comes_with_a_remedy(
+        self, sandbox: Sandbox, mode: Mode, function: str, words: tuple[str, ...]
+    ) -> None:
+        failure = sandbox.run(self.job(mode, SQUARE, function=function)).failure
+        assert failure is not None
+        assert all(word in failure.detail for word in words), failure.detail
+
     def test_a_program_changes_no_file_of_the_evaluator_for_the_next(
         self, sandbox: Sandbox, mode: Mode
     ) -> None:
@@ -737,4 +759,5 @@ class SampledSandboxContract(SandboxContract):
         test_a_return_value_of_the_wrong_shape_is_an_invalid_result = None
         test_the_type_of_a_wrong_return_value_is_named = None
         test_a_missing_package_has_its_kind_of_failure = None
+        test_what_an_evaluator_does_not_find_comes_with_a_remedy = None
         test_trials_are_seeded_alike_and_not_shared = None

@@ -69,7 +69,7 @@ ATTEMPTS = 16
 """Of an honest program, each of which may find the machine too busy, for half a second at least."""
 SECRET = b"marmot-7431-hidden"
 LIMITS = Limits(
-    wall_seconds=60.0, cpu_seconds=30.0, memory_mib=256, output_bytes=300_000,
+    wall_seconds=60.0, cpu_seconds=30.0, memory_mib=256, output_bytes=400_000,
     result_bytes=100_000, processes=32,
 )  # fmt: skip
 """Of attacks that end by themselves: far beyond what they need, for machines that are crowded."""

@@ -141,8 +141,32 @@ def raised(
         else [frame for frame in frames if frame.filename.startswith(evaluator_root)]
     )
     place = "\n".join(_placed(frame, frame in inside) for frame in shown[-6:])
-    about = "" if shared else _about_programs_file(error, paths)
+    about = _about_missing_file(error, evaluator_root)
+    about += "" if shared else _about_programs_file(error, paths)
     return failure(kind, _detail(error, f"{about}{place}"))
+
+
+def _about_missing_file(error: BaseException, evaluator_root: str) -> str:
+    """Returns what to do where a tool or a file was not found that a trial could have had."""
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):
+        return ""
+    name = error.filename
+    tool = any(
+        frame.name == "_execute_child" for frame in traceback.extract_tb(error.__traceback__)
+    )
+    if tool and "/" not in name:
+        return (
+            f"No tool `{name[:_MAX_NAME]}` is where trials run. Without Docker, install it on the "
+            "machine of the worker; with Docker, in an image: a Dockerfile in the folder of the "
+            "problem, or one that sandbox.image names\n"
+        )
+    if not os.path.isabs(name) and os.path.exists(os.path.join(evaluator_root, name)):
+        return (
+            "The file lies beside the evaluator, and the working directory of a trial is its own. "
+            "Open it at os.path.join(os.path.dirname(os.path.abspath(__file__)), "
+            f"{name[:_MAX_NAME]!r})\n"
+        )
+    return ""
 
 
 def _about_programs_file(error: BaseException, paths: tuple[str, ...]) -> str:

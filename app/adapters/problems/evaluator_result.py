@@ -329,7 +329,7 @@ def _scores(
     if any(cases):
         meant |= set(cases) & measured.texts.keys() - names
     elif COMBINED not in names:
-        meant |= measured.not_understood - {*axes, ERROR, TIMEOUT}
+        meant |= {*measured.not_understood} - {*axes, ERROR, TIMEOUT}
     for name in sorted(meant):
         raise _Invalid(_not_a_number(name, metrics, measured.texts[name]))
     if any(cases):
@@ -347,8 +347,9 @@ def _scores(
 
 def _not_a_number(name: str, metrics: Mapping[str, Any], text: str) -> str:
     value = metrics.get(name)
-    of_object = isinstance(value, dict) and _OBJECT in value
-    kind = value["type"] if of_object else type(value).__name__
+    kind = type(value).__name__
+    if isinstance(value, dict) and _OBJECT in value:
+        kind = value["type"]
     remedy = "Return a number, or what `float` makes one"
     if name != COMBINED:
         remedy += f"; or return `{COMBINED}`, beside which any value may stand"
