@@ -138,6 +138,11 @@ def work_lock(home: Path, *, alone: bool) -> Iterator[bool]:
                 yield False
                 return
             time.sleep(0.1)
+        if alone and is_up(home):
+            raise CommandError(
+                f"`evoq up` is on in {home}, and its workers would take steps of a --reproducible "
+                f"run, which must be alone: end `evoq up`, or set EVOQ_HOME to another folder"
+            )
         raise CommandError(
             f"other runs are going on in {home}, and a --reproducible run must be alone: wait for "
             f"them to end, or set EVOQ_HOME to another folder"

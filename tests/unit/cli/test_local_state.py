@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.local_state import is_worked_on, require_own, work_lock
+from app.cli.local_state import is_worked_on, require_own, up_lock, work_lock
+from app.cli.output import CommandError
 from app.config.layers import UsageError
 
 
@@ -44,3 +45,22 @@ def test_a_folder_is_worked_on_while_a_command_holds_its_lock(tmp_path: Path):
     with work_lock(tmp_path, alone=False):
         assert is_worked_on(tmp_path)
     assert not is_worked_on(tmp_path)
+
+
+def test_a_run_that_must_be_alone_names_an_idle_stack_as_such(tmp_path: Path):
+    with (
+        up_lock(tmp_path),
+        work_lock(tmp_path, alone=False),
+        pytest.raises(CommandError, match=r"`evoq up` is on in .*: end `evoq up`"),
+        work_lock(tmp_path, alone=True),
+    ):
+        pass
+
+
+def test_a_run_that_must_be_alone_names_other_runs(tmp_path: Path):
+    with (
+        work_lock(tmp_path, alone=False),
+        pytest.raises(CommandError, match="other runs are going on"),
+        work_lock(tmp_path, alone=True),
+    ):
+        pass
