@@ -79,10 +79,17 @@ def recorded(store: Store, run: int, generation: int | None = None) -> Iterator[
             ends = [0]
             while page := tx.events.read(run, ends[-1], PAGE, (EventKind.CLOSED,)):
                 ends += [event.seq for event in page]
+        if len(ends) == 1:
+            raise CommandError(
+                f"--generation {generation}: the run has no generation of games that has ended: "
+                f"only recipes whose programs play each other record them. Leave --generation out "
+                f"to replay the whole run; `evoq metrics RUN --by generation` has the generations "
+                f"of other recipes"
+            )
         if generation + 1 >= len(ends):
             raise CommandError(
                 f"--generation {generation}: the run has {len(ends) - 1} generations that have "
-                f"ended, counted from 0. Recipes without games have none"
+                f"ended, counted from 0"
             )
         after, last = ends[generation : generation + 2]
     while True:
