@@ -33,12 +33,14 @@ from app.dashboard.reads import (
     RunRow,
     TreeDocument,
     course_document,
+    metric_document,
 )
 from app.dashboard.system import SystemDocument
 from app.dashboard.tail import Tails
 from app.domain.run import Run
 from app.ports.protocols import Unavailable
 from app.ports.records import ComparedRuns
+from app.reports.course import MetricCourse
 from app.reports.metrics import MetricsRow
 
 Name = Annotated[str, Path(alias="run", description="Name or number of a run.")]
@@ -93,6 +95,16 @@ def routes(
         tail = tails.of(row.id)
         await tail.complete()
         return course_document(row, tail.course)
+
+    @router.get("/runs/{run}/metric")
+    async def metric(
+        run: Name, name: Annotated[str, Query(description="As the evaluator named it.")]
+    ) -> MetricCourse:
+        """A metric of the evaluator at each measured proposal and at each new best."""
+        row = await found(run)
+        tail = tails.of(row.id)
+        await tail.complete()
+        return metric_document(row, tail.course, name)
 
     @router.get("/runs/{run}/events")
     def events(run: Name, after: After = 0, limit: Limit = 1000) -> PlainTextResponse:

@@ -30,7 +30,14 @@ from app.domain.secrets import redacted
 from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
-from app.reports.course import Contribution, Course, FailureExample, Improvement, MeasuredProposal
+from app.reports.course import (
+    Contribution,
+    Course,
+    FailureExample,
+    Improvement,
+    MeasuredProposal,
+    MetricCourse,
+)
 from app.reports.funnel import Funnel, read_funnel
 from app.reports.lineage import TreeNode, tree
 from app.reports.metrics import MetricsRow, rows
@@ -84,6 +91,7 @@ class CourseDocument:
       failed: The failures of each segment, by kind.
       examples: Newest failures by kind.
       milestones: Changes of state, migrations and notices, newest last.
+      metrics: Names of the evaluator's metrics, whose values are in `metric`.
     """
 
     run: int
@@ -102,6 +110,7 @@ class CourseDocument:
     span: int
     examples: dict[str, list[FailureExample]]
     milestones: list[dict[str, Any]]
+    metrics: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,4 +396,19 @@ def course_document(run: Run, course: Course) -> CourseDocument:
         span=course.span,
         examples={kind: list(examples) for kind, examples in course.examples.items()},
         milestones=[asdict(milestone) for milestone in course.milestones],
+        metrics=course.metrics,
     )
+
+
+def metric_document(run: Run, course: Course, name: str) -> MetricCourse:
+    """Returns a metric of the evaluator over a run.
+
+    Raises:
+      LookupError: No program of the run has it.
+    """
+    if name not in course.metrics:
+        raise LookupError(
+            f"no measured program of {run.name} has the metric {name!r}: `metrics` of "
+            f"/api/runs/{run.id}/course names them"
+        )
+    return course.metric(name)

@@ -8,13 +8,13 @@ nothing, holds nothing in memory and delays nobody.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from itertools import islice
 
 from app.dashboard.frames import encode
 from app.domain.events import Event
 from app.ports.protocols import Store, Unavailable
-from app.reports.course import Course
+from app.reports.course import Course, offered
 
 PAGE = 1000
 POLL_SECONDS = 0.25
@@ -75,7 +75,7 @@ class Tail:
             self.use()
             first = self.seq - len(self._held) + 1
             if after + 1 < first or after > self.seq:
-                batch = (await asyncio.to_thread(self._page, after))[1]
+                batch = await asyncio.to_thread(self._missed, after)
             else:
                 batch = list(islice(self._held, after + 1 - first, None))
             for frame in batch:
@@ -94,7 +94,7 @@ class Tail:
     async def _read_on(self) -> None:
         while time.monotonic() - self._used_at < UNUSED_SECONDS:
             try:
-                page, frames = await asyncio.to_thread(self._page, self.seq)
+                page, frames, metrics = await asyncio.to_thread(self._news_of, self.seq)
             except Unavailable as error:
                 _LOG.warning("run %d: %s", self.run, error)
                 self.fault = str(error)
@@ -103,7 +103,7 @@ class Tail:
                 continue
             self.fault = ""
             if page:
-                self._take(page, frames)
+                self._take(page, frames, metrics)
             if len(page) < PAGE:
                 self._complete.set()
                 await asyncio.sleep(POLL_SECONDS)
@@ -111,19 +111,29 @@ class Tail:
                 await asyncio.sleep(0)
         self._reader = None
 
-    def _take(self, page: list[Event], frames: list[str]) -> None:
-        self.course.add(page)
+    def _take(
+        self, page: list[Event], frames: list[str], metrics: Mapping[int, Mapping[str, float]]
+    ) -> None:
+        self.course.add(page, metrics)
         self._held += frames
         del self._held[:-HELD]
         self.seq = page[-1].seq
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _page(self, after: int) -> tuple[list[Event], list[str]]:
-        """Reads the next events, and makes their frames in the same thread."""
+    def _missed(self, after: int) -> list[str]:
+        """Reads frames that are not held any more."""
         with self._store.begin() as tx:
             page = tx.events.read(self.run, after=after, limit=PAGE)
-        return page, [encode(self.run, event) for event in page]
+        return [encode(self.run, event) for event in page]
+
+    def _news_of(self, after: int) -> tuple[list[Event], list[str], dict[int, dict[str, float]]]:
+        """Reads the next events and the metrics of what they offer; makes their frames."""
+        with self._store.begin() as tx:
+            page = tx.events.read(self.run, after=after, limit=PAGE)
+            ordinals = offered(page)
+            metrics = tx.history.metrics(self.run, ordinals) if ordinals else {}
+        return page, [encode(self.run, event) for event in page], metrics
 
 
 class Tails:

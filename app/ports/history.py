@@ -79,6 +79,13 @@ class History(Protocol):
         """Returns the first `limit` admitted proposals with their evaluations, in order of id."""
         ...
 
+    def metrics(self, run: int, ordinals: Sequence[int]) -> dict[int, dict[str, float]]:
+        """Returns what the evaluator reported of the programs of proposals, by their ordinals.
+
+        A proposal of which nothing was measured is absent.
+        """
+        ...
+
     def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
         """Returns a program's evaluations in this run, in order."""
         ...

@@ -600,6 +600,7 @@ class Settled:
       epoch: The island's epoch when its parents were drawn.
       tokens, cost_usd: Of the completions paid for in its name; None where no price is known.
       stages_left: How many stages an admitted program was not measured at.
+      metrics: The numbers that the evaluator reported of its program in its trials, by name.
     """
 
     ordinal: int
@@ -626,6 +627,7 @@ class Settled:
     stages_left: int = 0
     cut: CutReason | None = None
     cohort: CohortId = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def quality(self) -> Quality | None:

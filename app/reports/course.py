@@ -4,11 +4,14 @@ The fold of the first n events followed by that of the rest equals the fold of a
 size is bounded: of a long run it keeps every second, fourth, eighth … measured proposal.
 """
 
+import math
+from array import array
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from itertools import zip_longest
 from operator import add
+from types import MappingProxyType
 
 from app.domain.events import (
     Admitted,
@@ -46,7 +49,10 @@ MOST_EXAMPLES = 5
 """Newest failures of a kind that are kept."""
 MOST_MILESTONES = 100
 """Newest changes of state, migrations and notices that are kept."""
+MOST_METRICS = 1000
+"""Metrics of the evaluator that are kept, the first that appeared; the rows of `/api` have all."""
 _RECENT_PROGRAMS = 512
+_NO_METRICS: Mapping[str, float] = MappingProxyType({})
 _MILESTONES = (
     *(EventKind.STARTED, EventKind.RESUMED, EventKind.PAUSED, EventKind.FINISHED),
     *(EventKind.CANCELLED, EventKind.BROKEN, EventKind.NOTICED, EventKind.REGRIDDED),
@@ -113,6 +119,81 @@ class Contribution:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricPoint:
+    """A metric of the evaluator at one measured proposal, or at a new best of the run.
+
+    Attributes:
+      settled, program, admitted: See `MeasuredProposal`.
+    """
+
+    settled: int
+    value: float
+    program: ProgramId
+    admitted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MetricCourse:
+    """A metric of the evaluator over the run; a program without it has no point.
+
+    Attributes:
+      points: Of the measured proposals that the course keeps.
+      best: Of each program that became the best of the run.
+    """
+
+    name: str
+    points: list[MetricPoint]
+    best: list[MetricPoint]
+
+
+class MetricColumns:
+    """Metrics of a sequence of programs, one column for each name.
+
+    A column of floats takes a tenth of the memory of a dictionary for each program, which matters
+    where an evaluator reports hundreds of metrics.
+    """
+
+    def __init__(self) -> None:
+        """Has no rows."""
+        self._columns: dict[str, array[float]] = {}
+        self._rows = 0
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._columns)
+
+    def append(self, metrics: Mapping[str, float]) -> None:
+        """Adds the row of the next program."""
+        for name, value in metrics.items():
+            if name not in self._columns and len(self._columns) == MOST_METRICS:
+                continue
+            column = self._columns.setdefault(name, array("d"))
+            column.extend([math.nan] * (self._rows - len(column)))
+            column.append(value)
+        self._rows += 1
+
+    def halve(self) -> None:
+        """Keeps every second row, the first included."""
+        self._columns = {name: column[::2] for name, column in self._columns.items()}
+        self._rows = (self._rows + 1) // 2
+
+    def values(self, name: str) -> Iterator[tuple[int, float]]:
+        """Yields the rows that have a metric, each with its value."""
+        for row, value in enumerate(self._columns.get(name, ())):
+            if not math.isnan(value):
+                yield row, value
+
+
+@dataclass(frozen=True, slots=True)
+class _Author:
+    """What is remembered of a program that was offered lately."""
+
+    operator: str
+    role: str
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class FailureExample:
     """A failed proposal; `program` is None where the reply held none."""
 
@@ -160,27 +241,59 @@ class Course:
         self._points: list[MeasuredProposal] = []
         self._stride = 1
         self._measured = 0
-        self._authors: dict[ProgramId, tuple[str, str]] = {}
+        self._authors: dict[ProgramId, _Author] = {}
+        self._metrics_of_points = MetricColumns()
+        self._metrics_of_best = MetricColumns()
 
     @property
     def points(self) -> list[MeasuredProposal]:
         """Measured proposals in order: all, or every n-th of a long run."""
         return self._points
 
-    def add(self, events: Iterable[Event]) -> None:
-        """Folds in the next events, in their order."""
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the evaluator's metrics, in the order of the alphabet."""
+        return self._metrics_of_points.names
+
+    def metric(self, name: str) -> MetricCourse:
+        """Returns a metric of the evaluator at the points and at the improvements."""
+        points, best = self._points, self.improvements
+        return MetricCourse(
+            name,
+            [
+                MetricPoint(points[row].settled, value, points[row].program, points[row].admitted)
+                for row, value in self._metrics_of_points.values(name)
+            ],
+            [
+                MetricPoint(best[row].settled, value, best[row].program, admitted=True)
+                for row, value in self._metrics_of_best.values(name)
+            ],
+        )
+
+    def add(
+        self,
+        events: Iterable[Event],
+        metrics: Mapping[int, Mapping[str, float]] = MappingProxyType({}),
+    ) -> None:
+        """Folds in the next events, in their order.
+
+        Args:
+          events: Each once.
+          metrics: What the evaluator reported of the proposals that they offer, by ordinal; the
+            course of a metric lacks what is absent.
+        """
         for event in events:
             self.progress = fold(self.progress, (event,))
-            self._add(event)
+            self._add(event, metrics)
             self.games.add(event)
             if event.kind in _MILESTONES:
                 text = _words(event)
                 self.milestones.append(Milestone(event.seq, event.seconds, event.kind, text))
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: Event, metrics: Mapping[int, Mapping[str, float]]) -> None:
         match event.fact:
-            case Founded() | Admitted() | Refused() as fact:
-                self._offered(event, fact)
+            case Founded() | Admitted() | Refused() as fact if fact.proposal is not None:
+                self._offered(event, fact, metrics.get(fact.proposal, _NO_METRICS))
             case Cut(why=CutReason.RETURNED):
                 pass  # nothing of it was begun
             case Cut() as fact:
@@ -208,11 +321,11 @@ class Course:
             case _:
                 pass
 
-    def _offered(self, event: Event, fact: Founded | Admitted | Refused) -> None:
-        if fact.proposal is None:
-            return
+    def _offered(
+        self, event: Event, fact: Founded | Admitted | Refused, metrics: Mapping[str, float]
+    ) -> None:
         entered = not isinstance(fact, Refused)
-        self._authors[fact.program] = fact.operator, fact.role
+        self._authors[fact.program] = _Author(fact.operator, fact.role, metrics)
         if len(self._authors) > _RECENT_PROGRAMS:
             del self._authors[next(iter(self._authors))]
         if not isinstance(fact, Founded):
@@ -232,20 +345,28 @@ class Course:
                     entered,
                 )
             )
+            self._metrics_of_points.append(metrics)
         self._measured += 1
         if len(self._points) > 2 * MOST_POINTS:
             self._points = self._points[::2]
+            self._metrics_of_points.halve()
             self._stride *= 2
 
     def _improved(self, event: Event, fact: Improved) -> None:
-        operator, role = self._authors.get(fact.program, ("", ""))
+        author = self._authors.get(fact.program, _Author("", "", _NO_METRICS))
         self.improvements.append(
             Improvement(
-                self.progress.done, event.seconds, fact.fitness, fact.program, operator, role
+                self.progress.done,
+                event.seconds,
+                fact.fitness,
+                fact.program,
+                author.operator,
+                author.role,
             )
         )
-        if operator in self.operators:
-            for share in self._shares(operator, role):
+        self._metrics_of_best.append(author.metrics)
+        if author.operator in self.operators:
+            for share in self._shares(author.operator, author.role):
                 share.improvements += 1
 
     def _shares(self, operator: str, role: str) -> tuple[Contribution, Contribution, Contribution]:
@@ -272,8 +393,17 @@ class Course:
         return len(self.segments) - 1
 
 
+def offered(events: Iterable[Event]) -> list[int]:
+    """Returns the ordinals of the proposals that some events offer to the archive."""
+    return [
+        event.fact.proposal
+        for event in events
+        if isinstance(event.fact, Founded | Admitted | Refused) and event.fact.proposal is not None
+    ]
+
+
 def course_of(store: Store, run: int) -> Course:
-    """Returns the course of a run up to now."""
+    """Returns the course of a run up to now, without the evaluator's metrics."""
     course = Course()
     while True:
         with store.begin() as tx:

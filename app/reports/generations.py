@@ -23,6 +23,8 @@ class GenerationRow:
       best_score: Highest fitness up to this generation, seeds included; None before the first.
       avg_score, top_k_avg_score: Mean fitness of its programs, and of its `TOP` fittest; None
         where it has none.
+      avg_metrics: Mean of each metric of the evaluator over the same programs, of those that have
+        it.
       num_candidates: Its settled proposals.
       num_valid: Those with a fitness, at whatever stage.
       failure_counts: Its failures by kind.
@@ -38,6 +40,7 @@ class GenerationRow:
     num_valid: int
     failure_counts: Mapping[str, int]
     cut_counts: Mapping[str, int]
+    avg_metrics: Mapping[str, float]
 
 
 def generations(settled: Iterable[Settled]) -> list[GenerationRow]:
@@ -69,10 +72,8 @@ def _better(best: Quality | None, proposal: Settled) -> Quality | None:
 
 
 def _row(number: int, members: list[Settled], best: Quality | None) -> GenerationRow:
-    whole = sorted(
-        (q.fitness for m in members if (q := m.quality) and q.whole and m.state is State.ADMITTED),
-        reverse=True,
-    )
+    admitted = [m for m in members if m.state is State.ADMITTED and (q := m.quality) and q.whole]
+    whole = sorted((m.fitness for m in admitted if m.fitness is not None), reverse=True)
     return GenerationRow(
         number,
         round(max(member.seconds for member in members), 6),
@@ -83,4 +84,13 @@ def _row(number: int, members: list[Settled], best: Quality | None) -> Generatio
         sum(member.fitness is not None for member in members),
         dict(Counter(m.failure.kind.value for m in members if m.failure)),
         dict(Counter(m.cut.value for m in members if m.cut)),
+        _mean_metrics(admitted),
     )
+
+
+def _mean_metrics(members: list[Settled]) -> dict[str, float]:
+    values: dict[str, list[float]] = {}
+    for member in members:
+        for name, value in member.metrics.items():
+            values.setdefault(name, []).append(value)
+    return {name: mean(values[name]) for name in sorted(values)}

@@ -2,11 +2,12 @@
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import reduce
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TextIO
 
 from app.domain.search.archive import Quality
@@ -37,6 +38,8 @@ class MetricsRow:
       tokens, cost_usd: Sums over the proposal's completions; None where no price is known.
       role: Role of the model that wrote the child, where the operator asks a model.
       parent: The first parent; None for an operator without parents.
+      metrics: The numbers that the evaluator reported of the program, by the names that it gave
+        them.
     """
 
     ordinal: int
@@ -60,9 +63,12 @@ class MetricsRow:
     program: str | None
     parent: str | None
     detail: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-COLUMNS = tuple(field.name for field in fields(MetricsRow))
+COLUMNS = tuple(column.name for column in fields(MetricsRow))
+OF_THE_EVALUATOR = ("metrics", "avg_metrics")
+"""Columns with numbers by name, which a table spreads over one column for each name."""
 
 
 def rows(settled: Iterable[Settled], best: Quality | None = None) -> Iterator[MetricsRow]:
@@ -96,6 +102,7 @@ def rows(settled: Iterable[Settled], best: Quality | None = None) -> Iterator[Me
             program=proposal.program,
             parent=proposal.parents[0] if proposal.parents else None,
             detail=proposal.failure.shown if proposal.failure else proposal.changes,
+            metrics=dict(sorted(proposal.metrics.items())),
         )
 
 
@@ -164,9 +171,26 @@ def write_csv(
     out: TextIO,
     columns: Sequence[str] = COLUMNS,
 ) -> None:
-    """Writes a header and one line for each row; absent values are empty, counts are JSON."""
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in table:
-        values = asdict(row).items()
-        writer.writerow({k: json.dumps(v) if isinstance(v, dict) else v for k, v in values})
+    """Writes a header and one line for each row; absent values are empty, counts are JSON.
+
+    Each metric of the evaluator has a column after all others, as `metrics.accuracy`, so that none
+    has the name of another column.  The rows wait in a temporary file until all names are known.
+    """
+    own = [column for column in columns if column not in OF_THE_EVALUATOR]
+    spread: set[str] = set()
+    with TemporaryFile("w+", encoding="ascii") as rows_so_far:
+        for row in table:
+            values = asdict(row)
+            for column in OF_THE_EVALUATOR:
+                metrics = {f"{column}.{name}": n for name, n in values.pop(column, {}).items()}
+                spread |= metrics.keys()
+                values |= metrics
+            rows_so_far.write(json.dumps(values) + "\n")
+        rows_so_far.seek(0)
+        writer = csv.DictWriter(out, [*own, *sorted(spread)], lineterminator="\n")
+        writer.writeheader()
+        for line in rows_so_far:
+            values = json.loads(line)
+            writer.writerow(
+                {k: json.dumps(v) if isinstance(v, dict) else v for k, v in values.items()}
+            )

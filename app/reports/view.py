@@ -114,3 +114,34 @@ def lowest_shown(values: Sequence[float], best: float | None) -> float | None:
     step = 10.0 ** math.floor(math.log10(best - low)) / 2
     low = float(f"{math.floor(low / step) * step:.10g}")  # a number that is short on an axis
     return low if min(values) < low else None
+
+
+_SPREADS = 10
+"""Distances between the quartiles within which a value belongs to the bulk."""
+
+
+def range_shown(
+    values: Sequence[float], always: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """Returns where the axis of a metric begins and ends; None where the outermost value is.
+
+    A few values far outside the bulk, on either side, would press all others into one line.
+
+    Args:
+      values: What is drawn.
+      always: Values that are shown in any case.
+    """
+    if len(values) < 8:
+        return None, None
+    ordered = sorted(values)
+    low, high = ordered[len(values) // 4], ordered[-1 - len(values) // 4]
+    if low == high:
+        return None, None
+    # A hundredth of each number, because the largest floats have no sum.
+    room = _SPREADS * (high / 100 - low / 100)
+    inside = [one for one in values if low / 100 - room <= one / 100 <= high / 100 + room]
+    inside += always
+    return (
+        min(inside) if ordered[0] < min(inside) else None,
+        max(inside) if ordered[-1] > max(inside) else None,
+    )

@@ -188,4 +188,10 @@ def settled_of(row: Any) -> Settled:
         epoch=row.epoch or 0,
         seed=row.seed,
         cohort=row.cohort,
+        metrics=metrics_of(row.metrics or {}),
     )
+
+
+def metrics_of(stored: Mapping[str, Any]) -> dict[str, float]:
+    """Returns metrics as floats: Postgres writes 1e300 as a whole number."""
+    return {name: float(value) for name, value in stored.items()}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from app.adapters.store.archive import SqlArchive
-from app.adapters.store.codec import evaluation_of, settled_of
+from app.adapters.store.codec import evaluation_of, metrics_of, settled_of
 from app.adapters.store.driver import row, rows, value
 from app.domain.evaluation import Evaluation
 from app.domain.program import ProgramId
@@ -27,11 +27,19 @@ from app.ports.records import (
     Validation,
 )
 
-_SETTLED = """
+_REPORTED = """
+    CROSS JOIN LATERAL (
+        SELECT jsonb_object_agg(reported.key, reported.value ORDER BY trials.id) AS metrics
+        FROM trials CROSS JOIN LATERAL
+            jsonb_each(evaluation -> 'metrics' -> proposals.program) AS reported
+        WHERE trials.cohort = proposals.cohort AND proposals.program = ANY(trials.players)
+    ) AS measured
+"""
+_SETTLED = f"""
     SELECT proposals.*, cohorts.operator,
         extract(epoch FROM proposals.settled_at - runs.created_at)::float8 AS seconds,
         spent.wall_seconds, spent.cpu_seconds, spent.peak_memory_mib, spent.boot_seconds,
-        asked.tokens, asked.cost_usd
+        asked.tokens, asked.cost_usd, measured.metrics
     FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
         JOIN runs ON runs.id = proposals.run
         CROSS JOIN LATERAL (
@@ -48,7 +56,13 @@ _SETTLED = """
             FROM completions
             WHERE completions.cohort = proposals.cohort AND sample = ordinal AND NOT reused
         ) AS asked
-    WHERE proposals.run = %(run)s AND {which}
+        {_REPORTED}
+    WHERE proposals.run = %(run)s AND {{which}}
+"""
+_METRICS = f"""
+    SELECT proposals.ordinal, measured.metrics FROM proposals {_REPORTED}
+    WHERE proposals.run = %(run)s AND proposals.ordinal = ANY(%(ordinals)s)
+        AND measured.metrics IS NOT NULL
 """
 _HISTORY = (
     _SETTLED.format(which="settled_at IS NOT NULL")
@@ -339,6 +353,10 @@ class SqlHistory:
             )
             for record in rows(self._c, _VALIDATIONS, {"run": run, "operator": VALIDATE})
         ]
+
+    def metrics(self, run: int, ordinals: Sequence[int]) -> dict[int, dict[str, float]]:
+        found = rows(self._c, _METRICS, {"run": run, "ordinals": list(ordinals)})
+        return {record.ordinal: metrics_of(record.metrics) for record in found}
 
     def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
         result = rows(self._c, _OF_PROGRAM, {"run": run, "program": program})

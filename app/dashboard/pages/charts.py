@@ -13,9 +13,15 @@ from app.domain.finite import between
 from app.domain.games import Rating
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
-from app.reports.course import Contribution, Improvement, MeasuredProposal
+from app.reports.course import (
+    Contribution,
+    Improvement,
+    MeasuredProposal,
+    MetricCourse,
+    MetricPoint,
+)
 from app.reports.games import RatedPlayer
-from app.reports.view import Scale, best_by_square, lowest_shown, scale_of
+from app.reports.view import Scale, best_by_square, lowest_shown, range_shown, scale_of
 
 GREY, LINE = "#858b94", "#8884"
 COLOURS = ("#2f7ed8", "#d9822b", "#2a9d6f", "#b5479b", "#8f6a3a", "#5f6caf", "#c0392b", "#1f9bb0")
@@ -75,11 +81,9 @@ def _fitness(name: str, scale: Scale, values: Sequence[float]) -> dict[str, Any]
     return _value(name, **({} if scale.low is None else {"min": scale.low}))
 
 
-def _steps(improvements: Iterable[Improvement], settled: int, scale: Scale) -> list[list[float]]:
-    """Returns the best so far at each improvement that is drawn, and at the end."""
-    steps: list[list[float]] = [
-        [best.settled, scale.at(best.fitness)] for best in improvements if scale.shows(best.fitness)
-    ]
+def _steps(best: Iterable[tuple[int, float]], settled: int, scale: Scale) -> list[list[float]]:
+    """Returns the corners of a line through the values that are drawn, up to the last proposal."""
+    steps: list[list[float]] = [[at, scale.at(value)] for at, value in best if scale.shows(value)]
     return [*steps, [max(settled, steps[-1][0]), steps[-1][1]]] if steps else []
 
 
@@ -108,8 +112,53 @@ def curve(
     """Returns the chart of a run: the best so far, every measured proposal, and baselines."""
     values = [point.fitness for point in points]
     scale = scale_of(values, improvements[-1].fitness if improvements else None)
-    steps = _steps(improvements, settled, scale)
-    shown: dict[str, Any] = {"dimensions": ["settled", "fitness", "program"]}
+    steps = _steps(((best.settled, best.fitness) for best in improvements), settled, scale)
+    marks = [
+        MetricPoint(point.settled, point.fitness, point.program, point.admitted) for point in points
+    ]
+    best = {**_step_line("best so far", steps), "markLine": _baselines(baselines, scale)}
+    series = [best, *_scatters("fitness", marks, scale)]
+    return _chart(series, _settled(), _fitness("fitness", scale, values))
+
+
+def metric_curve(
+    metric: MetricCourse, settled: int, baselines: Mapping[str, float] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Returns the chart of a metric of the evaluator, for which higher need not be better.
+
+    Args:
+      metric: Over the run.
+      settled: Settled proposals of the run.
+      baselines: The metric of each baseline that has it.
+    """
+    values = [point.value for point in metric.points]
+    scale = replace(scale_of(values), low=None)
+    steps = _steps(((best.settled, best.value) for best in metric.best), settled, scale)
+    best = {**_step_line("the best program", steps), "markLine": _baselines(baselines, scale)}
+    always = [value for _, value in steps]
+    always += [scale.at(value) for value in baselines.values() if scale.shows(value)]
+    low, high = range_shown([scale.at(value) for value in values if scale.shows(value)], always)
+    axis = _fitness("value", replace(scale, low=low), values)
+    axis |= {} if high is None else {"max": high}
+    return _chart([best, *_scatters("value", metric.points, scale)], _settled(), axis)
+
+
+def _step_line(name: str, steps: Sequence[Sequence[float]]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": "line",
+        "step": "end",
+        "showSymbol": len(steps) < 100,
+        "symbolSize": 6,
+        "lineStyle": {"width": 2},
+        "data": steps,
+        "z": 3,
+    }
+
+
+def _scatters(value: str, points: Sequence[MetricPoint], scale: Scale) -> list[dict[str, Any]]:
+    """Returns the points of programs that entered a cell, and those of the others."""
+    shown: dict[str, Any] = {"dimensions": ["settled", value, "program"]}
     shown |= {"encode": {"x": 0, "y": 1, "tooltip": [0, 1, 2]}}
 
     def scatter(name: str, taken: bool, colour: str) -> dict[str, Any]:
@@ -123,25 +172,13 @@ def curve(
             "itemStyle": {"opacity": 0.75 if taken else 0.5, "color": colour},
             # Tuples, because NiceGUI watches every list of what it is given for changes.
             "data": tuple(
-                (point.settled, scale.at(point.fitness), point.program[:ID_CHARS])
+                (point.settled, scale.at(point.value), point.program[:ID_CHARS])
                 for point in points
-                if point.admitted is taken and scale.shows(point.fitness)
+                if point.admitted is taken and scale.shows(point.value)
             ),
         }
 
-    best = {
-        "name": "best so far",
-        "type": "line",
-        "step": "end",
-        "showSymbol": len(steps) < 100,
-        "symbolSize": 6,
-        "lineStyle": {"width": 2},
-        "data": steps,
-        "markLine": _baselines(baselines, scale),
-        "z": 3,
-    }
-    series = [best, scatter("entered a cell", True, ENTERED), scatter("no cell", False, NO_CELL)]
-    return _chart(series, _settled(), _fitness("fitness", scale, values))
+    return [scatter("entered a cell", True, ENTERED), scatter("no cell", False, NO_CELL)]
 
 
 def outcomes(segments: Sequence[Contribution], span: int) -> dict[str, Any]:
@@ -181,7 +218,9 @@ def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -
             "type": "line",
             "step": "end",
             "showSymbol": False,
-            "data": _steps(improvements, ends[name], scale),
+            "data": _steps(
+                ((best.settled, best.fitness) for best in improvements), ends[name], scale
+            ),
         }
         for name, improvements in known.items()
     ]

@@ -27,6 +27,7 @@ from app.dashboard.pages.layout import (
     section,
     set_text,
 )
+from app.dashboard.pages.metric import MetricView
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import duration, number, shown, usd
 from app.domain.finite import difference
@@ -51,13 +52,13 @@ def add(sources: Sources, control: Control) -> None:
     """Adds the page."""
 
     @ui.page("/run/{name}", response_timeout=30)
-    async def run_page(request: Request, name: str) -> None:
+    async def run_page(request: Request, name: str, metric: str = "") -> None:
         run = await sources.run(name)
         if run is None:
             return
         with page(run.name):
             view = _RunView(sources, run)
-            view.draw(control, authorised=bool(request.scope.get(AUTHORISED)))
+            view.draw(control, metric, authorised=bool(request.scope.get(AUTHORISED)))
             keep_live(view.refresh)
 
 
@@ -71,7 +72,7 @@ class _RunView:
         self._refreshes = 0
         self._buttons: dict[str, ui.button] = {}
 
-    def draw(self, control: Control, *, authorised: bool) -> None:
+    def draw(self, control: Control, metric: str, *, authorised: bool) -> None:
         run, base = self._run, f"/run/{self._run.id}"
         with ui.element("div").classes("links"):
             self._state = say("")
@@ -103,6 +104,8 @@ class _RunView:
         )
         self._relative.set_visibility(False)
         self._chart = Chart("Fitness of proposals and best so far", self._clicked)
+        self._metric = MetricView(metric, self._clicked)
+        self._draw_metric()
         heading("Outcomes")
         self._outcomes = Chart("What became of the proposals", low=True)
         with columns():
@@ -240,6 +243,7 @@ class _RunView:
         }
         settled = course.progress.done
         self._chart.show(partial(curve, course.points, course.improvements, settled, baselines))
+        self._metric.show(course, summary["baselines"])
         self._outcomes.show(partial(outcomes, course.segments, course.span))
         self._operators.show(_share_rows(course.operators))
         self._roles.show(_share_rows(course.roles) if len(course.roles) > 1 else [])

@@ -2,9 +2,15 @@
 
 import pytest
 
-from app.dashboard.pages.charts import curve, outcomes
-from app.reports.course import Contribution, Improvement, MeasuredProposal
-from app.reports.view import lowest_shown
+from app.dashboard.pages.charts import curve, metric_curve, outcomes
+from app.reports.course import (
+    Contribution,
+    Improvement,
+    MeasuredProposal,
+    MetricCourse,
+    MetricPoint,
+)
+from app.reports.view import lowest_shown, range_shown
 
 PROGRAM = "ab" * 32
 
@@ -47,3 +53,41 @@ def test_a_bar_of_outcomes_is_named_after_its_first_proposal():
 
     assert options["xAxis"]["data"] == ["1", "5"]
     assert [series["data"] for series in options["series"]] == [[1, 0], [1, 0], [1, 0], [1, 2]]
+
+
+def test_a_metric_is_drawn_at_each_program_with_a_line_through_the_best():
+    def point(settled: int, value: float, admitted: bool = True) -> MetricPoint:
+        return MetricPoint(settled, value, PROGRAM, admitted)
+
+    metric = MetricCourse(
+        "latency", [point(0, 5.0), point(1, 3.0, admitted=False), point(2, 4.0)], [point(0, 5.0)]
+    )
+
+    options = metric_curve(metric, 9, {"initial": 5.0})
+
+    best, entered, refused = options["series"]
+    assert best["data"] == [[0, 5.0], [9, 5.0]]
+    assert best["markLine"]["data"] == [{"yAxis": 5.0, "name": "initial"}]
+    assert [value for _, value, _ in entered["data"]] == [5.0, 4.0]
+    assert [value for _, value, _ in refused["data"]] == [3.0]
+
+
+LARGEST = 1.7976931348623157e308
+BULK = [float(n) for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("values", "always", "shown"),
+    [
+        (BULK, [], (None, None)),
+        ([*BULK, 1e9], [3.0], (None, 19.0)),
+        ([*BULK, -LARGEST, LARGEST], [], (0.0, 19.0)),
+        ([*BULK, -LARGEST, LARGEST], [LARGEST], (0.0, None)),
+        ([LARGEST] * 10 + [-LARGEST] * 10, [], (None, None)),
+        ([1.0] * 20 + [1e9], [], (None, None)),
+    ],
+)
+def test_values_of_a_metric_far_outside_the_bulk_lie_beyond_the_axis(
+    values: list[float], always: list[float], shown: tuple[float | None, float | None]
+):
+    assert range_shown(values, always) == shown

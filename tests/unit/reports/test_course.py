@@ -12,7 +12,7 @@ from app.domain.events import (
     Moved,
     Refused,
 )
-from app.reports.course import MOST_EXAMPLES, MOST_POINTS, MOST_SEGMENTS, Course
+from app.reports.course import MOST_EXAMPLES, MOST_METRICS, MOST_POINTS, MOST_SEGMENTS, Course
 
 
 def program(number: int) -> str:
@@ -117,3 +117,33 @@ def test_the_fold_of_two_parts_is_that_of_the_whole():
     assert [milestone.text for milestone in whole.milestones] == [
         "finished after 3 proposals: budget"
     ]
+
+
+def test_metrics_stay_with_their_points_however_the_events_are_divided_and_thinned():
+    count = 5 * MOST_POINTS
+    log, metrics = [], {}
+    for n in range(count):
+        log.append(offered(n, float(n)))
+        metrics[n] = {"twice": 2.0 * n, **({"rare": float(n)} if n % 1000 == 0 else {})}
+        if n % 500 == 0:
+            log.append(Improved(program=program(n), fitness=float(n), settled=n))
+    whole, parts = Course(), Course()
+
+    whole.add(events(*log), metrics)
+    for at in range(0, len(log), 700):
+        parts.add(events(*log)[at : at + 700], metrics)
+
+    assert parts.metric("twice") == whole.metric("twice")
+    twice = whole.metric("twice")
+    assert [p.value for p in twice.points] == [2 * p.fitness for p in whole.points]
+    assert [p.value for p in twice.best] == [2 * b.fitness for b in whole.improvements]
+    assert [p.value for p in whole.metric("rare").best] == [0.0, 1000.0, 2000.0, 3000.0, 4000.0]
+    assert whole.metrics == ["rare", "twice"]
+
+
+def test_metrics_without_bound_are_kept_up_to_one():
+    folded = Course()
+    for n in range(3 * MOST_METRICS):
+        folded.add(events(offered(n, 1.0)), {n: {f"metric {n}": 1.0}})
+
+    assert len(folded.metrics) == MOST_METRICS

@@ -88,7 +88,38 @@ def test_csv_of_nothing_is_its_header():
 
     write_csv(rows([]), out)
 
-    assert out.getvalue().strip() == ",".join(COLUMNS)
+    assert out.getvalue().strip() == ",".join(name for name in COLUMNS if name != "metrics")
+
+
+def test_metrics_of_the_evaluator_keep_apart_from_other_columns():
+    """A name of ours, with separators, in other letters, late, and on some programs alone."""
+    names = ["fitness", "ordinal", "metrics", 'a, "b"\nc', "größe 大小", "x.y", ""]
+    early = {name: number / 3 for number, name in enumerate(names)}
+    late = {"late": 1.7976931348623157e308, "fitness": -5.0}
+    settled = [proposal(0, 1.0, metrics=early), FAILED, proposal(3, 2.0, metrics=late)]
+    table, lines = io.StringIO(newline=""), io.StringIO()
+
+    write_csv(rows(settled), table)
+    write_jsonl(rows(settled), lines)
+
+    first, failed, last = csv.DictReader(io.StringIO(table.getvalue(), newline=""))
+    assert [first["fitness"], failed["fitness"], last["fitness"]] == ["1.0", "", "2.0"]
+    assert {name: float(first[f"metrics.{name}"]) for name in names} == early
+    assert {name: float(last[f"metrics.{name}"]) for name in late} == late
+    assert first["metrics.late"] == failed["metrics.fitness"] == last["metrics."] == ""
+    read = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert [line["metrics"] for line in read] == [early, {}, late]
+    assert read[0]["fitness"] == 1.0
+
+
+def test_several_hundred_metrics_have_a_column_each():
+    metrics = {f"case {n}": float(n) for n in range(700)}
+    out = io.StringIO()
+
+    write_csv(rows([proposal(0, 1.0, metrics=metrics)]), out)
+
+    [row] = csv.DictReader(io.StringIO(out.getvalue()))
+    assert {name: float(row[f"metrics.{name}"]) for name in metrics} == metrics
 
 
 class Ledger:
