@@ -50,9 +50,10 @@ class MetricView:
             return
         if names != self._names:
             self._names = names
-            at_first = self._wanted if self._wanted in names else _first(names)
-            chosen = self._choice.value or at_first
-            self._choice.set_options({name: shown(name) for name in names}, value=chosen)
+            if self._wanted not in names:
+                self._wanted = _first(names)
+            options = {name: shown(name) for name in names}
+            self._choice.set_options(options, value=self._wanted)
             self._box.set_visibility(True)
         self._draw()
 
