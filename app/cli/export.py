@@ -14,7 +14,7 @@ import typer
 
 from app.cli.local_state import read_local_state, require_own, require_writable
 from app.cli.options import Debug, Json, OutFile, RunName
-from app.cli.output import DONE, FAILED, CommandError, Screen
+from app.cli.output import DONE, FAILED, CommandError, Screen, number
 
 
 class MetricsUnit(StrEnum):
@@ -53,7 +53,7 @@ def export_best(
     if out:
         with writing(Path(out)) as file:
             file.write(best.source)
-        screen.say(f"{Path(out)}: fitness {best.measured.fitness:.6g}")
+        screen.say(f"{Path(out)}: fitness {number(best.measured.fitness)}")
     elif not screen.json:
         sys.stdout.write(best.source)
     path = str(Path(out)) if out else None

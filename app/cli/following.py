@@ -16,7 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.output import counted, duration, number
+from app.cli.output import counted, duration
+from app.domain.digits import number_text
 from app.domain.remedies import LEAST
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import State
@@ -403,7 +404,7 @@ def line(status: RunStatus) -> str:
     run, progress = status.run, status.progress
     parts = [
         f"{progress.done}/{run.budget.proposals} proposals",
-        f"best {number(progress.best)}",
+        f"best {number_text(progress.best, progress.best_before)}",
         f"rate {_rate(status)}",
         *([f"cut {counted(progress.cuts)}"] if progress.cuts else []),
         f"failed {counted(progress.failures)}",
@@ -418,12 +419,13 @@ def panel(status: RunStatus, stall: str) -> Group:
     run, progress = status.run, status.progress
     waiting = status.backlog
     table = Table.grid(padding=(0, 3))
+    best = number_text(progress.best, progress.best_before)
     bar = ProgressBar(total=run.budget.proposals, completed=progress.done, width=40)
     since = f"  (after {progress.best_at} proposals)" if progress.improvements else ""
     in_flight = f"{waiting.generating} generating, {waiting.evaluating} evaluating"
     failed = Text(counted(progress.failures), style="yellow" if progress.failures else "")
     table.add_row(Text(run.name, style="bold"), bar, f"{progress.done}/{run.budget.proposals}")
-    table.add_row("best", Text(f"{number(progress.best)}{since}", style="bold green"), "")
+    table.add_row("best", Text(f"{best}{since}", style="bold green"), "")
     table.add_row("rate", f"{_rate(status)}   ETA {_eta(status)}", run.state.value)
     table.add_row("in flight", in_flight, "")
     table.add_row("settled", f"{progress.admitted} admitted, cut {counted(progress.cuts)}", "")

@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
+from app.domain.digits import number_text
 from app.domain.evaluation import COMBINED
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
@@ -152,8 +153,8 @@ def print_error(report: ErrorReport, screen: Screen) -> None:
 
 
 def number(value: float | None) -> str:
-    """Returns a fitness with six significant digits; a dash where there is none."""
-    return "–" if value is None else f"{value:.6g}"
+    """Returns a number that is shown alone with six significant digits; a dash for None."""
+    return number_text(value)
 
 
 def mean_of(names: Sequence[str], *, game: bool = False) -> str:

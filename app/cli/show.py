@@ -25,6 +25,7 @@ from app.cli.output import (
     number,
     print_artifacts,
 )
+from app.domain.digits import number_texts
 from app.domain.evaluation import fitness_names
 
 if TYPE_CHECKING:
@@ -247,14 +248,19 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
     table.add_column("")
     for name in columns:
         table.add_column(name, justify="right")
-    table.add_row("fitness", *(number(seed.fitness) for seed in columns.values()), style="bold")
-    for metric in sorted(best.measured.metrics):
-        table.add_row(metric, *(number(seed.metrics.get(metric)) for seed in columns.values()))
+    _add_measurements(table, list(columns.values()))
     screen.out.print(table)
     if mean := mean_of(best.measured.fitness_names, game=problem.players > 1):
         screen.say(mean)
     if best.validation is not None:
         _print_validation(summary, best.validation, problem, screen)
+
+
+def _add_measurements(table: Table, programs: Sequence[MeasuredProgram]) -> None:
+    """Adds a row for the fitness and for each metric, with the digits that tell programs apart."""
+    table.add_row("fitness", *number_texts([one.fitness for one in programs]), style="bold")
+    for metric in sorted({name for program in programs for name in program.metrics}):
+        table.add_row(metric, *number_texts([one.metrics.get(metric) for one in programs]))
 
 
 def _print_validation(
@@ -268,13 +274,7 @@ def _print_validation(
     table.add_column("")
     for name in columns:
         table.add_column(name, justify="right")
-    table.add_row(
-        "fitness", *(number(measured.fitness) for measured in columns.values()), style="bold"
-    )
-    for metric in sorted(best.metrics):
-        table.add_row(
-            metric, *(number(measured.metrics.get(metric)) for measured in columns.values())
-        )
+    _add_measurements(table, list(columns.values()))
     searched = [validated for validated in summary.validated if validated.admitted]
     screen.say(
         f"\nvalidation, on data that the search never saw: the best of {len(searched)} programs of "
@@ -297,13 +297,17 @@ def _validated(summary: Summary) -> Table:
     for column in ("by search", "by validation"):
         table.add_column(column, justify="right")
     table.add_column("")
-    for validated in summary.validated:
+    searched = number_texts(
+        [one.admitted.fitness if one.admitted else None for one in summary.validated]
+    )
+    measured = number_texts([one.measured.fitness for one in summary.validated])
+    for validated, by_search, by_validation in zip(
+        summary.validated, searched, measured, strict=True
+    ):
         table.add_row(
             validated.measured.program[:8],
-            number(validated.admitted.fitness if validated.admitted else None),
-            validated.failure.kind.value
-            if validated.failure
-            else number(validated.measured.fitness),
+            by_search,
+            validated.failure.kind.value if validated.failure else by_validation,
             ", ".join(validated.names),
         )
     return table

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes as Plot
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from app.domain.digits import number_texts
 from app.domain.finite import between, quantile
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
@@ -74,8 +75,9 @@ def evolution(course: Course, baselines: Mapping[str, float], title: str) -> Fig
             label="best so far",
         )
     levels = [each for each in _levels(baselines) if scale.shows(each[1])]
-    for (names, level), color in zip(levels, _cycle(PALETTE), strict=False):
-        label = _plain(f"{names}  {level:.6g}")
+    texts = number_texts([level for _, level in levels] + [best[-1].fitness if best else None])
+    for (names, level), text, color in zip(levels, texts, _cycle(PALETTE), strict=False):
+        label = _plain(f"{names}  {text}")
         plot.axhline(scale.at(level), linestyle="--", linewidth=1.2, color=color, label=label)
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
     plot.set_xlim(0, end * 1.01)

@@ -36,6 +36,7 @@ class Progress:
       failures: Failed ones by failure kind.
       failures_since_best: Those that failed since the best fitness last rose.
       best: Fitness of the best program, seeds included; None before the first.
+      best_before: The best fitness before the newest improvement; None before the second.
       best_at: Number of proposals settled when the best program was found.
       improvements: How often the best fitness rose.
       validated: Programs that validation has measured.
@@ -50,6 +51,7 @@ class Progress:
     failures: Mapping[str, int] = field(default_factory=dict)
     failures_since_best: Mapping[str, int] = field(default_factory=dict)
     best: float | None = None
+    best_before: float | None = None
     best_at: int = 0
     improvements: int = 0
     recent: tuple[float, ...] = ()
@@ -92,6 +94,7 @@ def _changes(before: Progress, event: Event) -> dict[str, Any]:
         case Improved(fitness=fitness, settled=settled):
             return {
                 "best": fitness,
+                "best_before": before.best,
                 "best_at": settled,
                 "improvements": before.improvements + 1,
                 "failures_since_best": {},

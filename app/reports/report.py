@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from app.domain.digits import number_text, number_texts
 from app.domain.problem import Problem
 from app.domain.secrets import redacted
 from app.ports.protocols import Store
@@ -110,9 +111,9 @@ def _run(
             ("settled", f"{summary.iterations} of {run.budget.proposals} proposals"),
             ("admitted", str(summary.admitted)),
             ("took", f"{summary.seconds:.0f} s"),
-            ("best fitness", _number(best.measured.fitness if best else None)),
+            ("best fitness", _best_text(summary)),
             *(
-                [("by validation", _number(best.validation.fitness))]
+                [("by validation", number_text(best.validation.fitness))]
                 if best and best.validation
                 else []
             ),
@@ -141,8 +142,10 @@ def _run(
 
 
 def _lineage(store: Store, summary: Summary, best: BestProgram, language: str) -> Iterator[str]:
-    for step in lineage(store, summary.run.id, best):
-        yield from _step(step, language)
+    steps = lineage(store, summary.run.id, best)
+    fitness = number_texts([step.settled.fitness for step in steps])
+    for step, text in zip(steps, fitness, strict=True):
+        yield from _step(step, text, language)
 
 
 def _counts(summary: Summary) -> list[str]:
@@ -161,32 +164,39 @@ def _results(summary: Summary) -> list[str]:
     if summary.best is not None:
         columns = {"best": summary.best.measured, **columns}
     metrics = sorted({name for column in columns.values() for name in column.metrics})
-    lines = [("fitness", *(_number(column.fitness) for column in columns.values()))]
+    lines = [("fitness", *number_texts([column.fitness for column in columns.values()]))]
     for name in metrics:
-        values = (_number(column.metrics.get(name)) for column in columns.values())
+        values = number_texts([column.metrics.get(name) for column in columns.values()])
         lines.append((code(name), *values))
     return _table(("", *map(code, columns)), lines)
 
 
 def _validation(summary: Summary) -> list[str]:
     head = ("program", "", "by search", "by validation")
-    return _table(head, [_validated(program) for program in summary.validated])
+    searched = [one.admitted.fitness if one.admitted else None for one in summary.validated]
+    measured = [one.measured.fitness for one in summary.validated]
+    validated = [
+        _validated(*each)
+        for each in zip(
+            summary.validated, number_texts(searched), number_texts(measured), strict=True
+        )
+    ]
+    return _table(head, validated)
 
 
-def _validated(validated: ValidatedProgram) -> tuple[str, ...]:
-    by_search = validated.admitted.fitness if validated.admitted else None
-    outcome = _number(validated.measured.fitness)
+def _validated(validated: ValidatedProgram, by_search: str, by_validation: str) -> tuple[str, ...]:
+    outcome = by_validation
     if validated.failure is not None:
         detail = redacted(validated.failure.detail).strip().splitlines()[:1]
         outcome = code(": ".join([validated.failure.kind.value, *detail]))
     names = code(", ".join(validated.names)) if validated.names else ""
-    return code(validated.measured.program[:8]), names, _number(by_search), outcome
+    return code(validated.measured.program[:8]), names, by_search, outcome
 
 
-def _step(step: Step, language: str) -> Iterator[str]:
+def _step(step: Step, fitness: str, language: str) -> Iterator[str]:
     settled = step.settled
     what = "seed" if settled.seed else f"proposal {settled.ordinal}, {settled.operator}"
-    yield f"**Fitness {_number(settled.fitness)}** – {what}, island {settled.island}"
+    yield f"**Fitness {fitness}** – {what}, island {settled.island}"
     yield ""
     if settled.changes:
         yield from fenced(redacted(settled.changes))
@@ -223,5 +233,7 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[Any]]) -> list[str]:
     return [row(head), rule(len(head)), *(row(list(map(str, line))) for line in lines), ""]
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.6g}"
+def _best_text(summary: Summary) -> str:
+    """Returns the fitness of the best, told apart from those of the baselines."""
+    best = summary.best.measured.fitness if summary.best else None
+    return number_text(best, *(seed.fitness for seed in summary.baselines.values()))

@@ -29,7 +29,8 @@ from app.dashboard.pages.layout import (
 )
 from app.dashboard.pages.metric import MetricView
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import duration, number, shown, usd
+from app.dashboard.pages.text import duration, shown, usd
+from app.domain.digits import number_text, number_texts
 from app.domain.finite import difference
 from app.domain.run import Run, RunState
 from app.reports.course import Contribution, Course, FailureExample
@@ -105,7 +106,6 @@ class _RunView:
         self._relative.set_visibility(False)
         self._chart = Chart("Fitness of proposals and best so far", self._clicked)
         self._metric = MetricView(metric, self._clicked)
-        self._draw_metric()
         heading("Outcomes")
         self._outcomes = Chart("What became of the proposals", low=True)
         with columns():
@@ -276,7 +276,15 @@ class _RunView:
         self._show_tiles(summary, course)
         self._show_flight(summary)
         self._show_saved(summary)
-        self._validated.show([self._validated_cells(each) for each in summary["validated"]])
+        validated = summary["validated"]
+        measured = number_texts([each["fitness"] for each in validated])
+        searched = number_texts([each["search_fitness"] for each in validated])
+        self._validated.show(
+            [
+                self._validated_cells(*each)
+                for each in zip(validated, measured, searched, strict=True)
+            ]
+        )
         if best:
             for link, part in ((self._best, "program"), (self._lineage, "lineage")):
                 target = f"/run/{run.id}/{part}/{best['program']}"
@@ -294,7 +302,13 @@ class _RunView:
         since = sum(progress.failures_since_best.values())
         last = course.improvements[-1] if course.improvements else None
         self._tiles.show(
-            best=(number(best["fitness"] if best else None), _remark(summary)),
+            best=(
+                number_text(
+                    best["fitness"] if best else None,
+                    *(seed["fitness"] for seed in summary["baselines"].values()),
+                ),
+                _remark(summary),
+            ),
             settled=(f"{done:,}", f"of {budget:,} ({done / budget:.0%})"),
             rate=(
                 f"{rate:.3g}/s" if rate and running else "–",
@@ -366,13 +380,13 @@ class _RunView:
             rows.append(["prompt tokens in the cache of the endpoint", share])
         self._cuts.show(rows)
 
-    def _validated_cells(self, program: dict[str, Any]) -> list[Cell]:
+    def _validated_cells(self, program: dict[str, Any], measured: str, searched: str) -> list[Cell]:
         failure = program["failure"]
         what = ", ".join(program["names"])
         return [
             Link(program["program"][:12], f"/run/{self._run.id}/program/{program['program']}"),
-            failure["kind"] if failure else number(program["fitness"]),
-            number(program["search_fitness"]),
+            failure["kind"] if failure else measured,
+            searched,
             shown(what or ("of the search" if program["ordinal"] is not None else "")),
         ]
 
@@ -392,15 +406,17 @@ class _RunView:
         return Link(str(failed.proposal), f"{base}/program/{failed.program}")
 
     def _improvement_rows(self, course: Course) -> list[list[Cell]]:
+        newest = course.improvements[-MOST_SHOWN:]
+        texts = number_texts([best.fitness for best in newest])
         return [
             [
                 f"{best.settled:,}",
                 duration(best.seconds),
-                number(best.fitness),
+                fitness,
                 best.operator,
                 Link(best.program[:12], f"/run/{self._run.id}/program/{best.program}"),
             ]
-            for best in reversed(course.improvements[-MOST_SHOWN:])
+            for best, fitness in reversed(list(zip(newest, texts, strict=True)))
         ]
 
 

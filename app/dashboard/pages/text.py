@@ -5,6 +5,8 @@ import re
 import unicodedata
 from collections.abc import Callable
 
+from app.domain.digits import number_text
+
 SHOWN = 200_000
 """Characters that a page shows of a text; the rest is read by `/api`."""
 _HIDDEN = re.compile(
@@ -46,8 +48,8 @@ def diff_html(diff: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Returns a number with six significant digits; a dash where there is none."""
-    return "–" if value is None else f"{value:.6g}"
+    """Returns a number that is shown alone with six significant digits; a dash for None."""
+    return number_text(value)
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,33 @@
+"""Numbers as text, with the digits that tell them apart."""
+
+from collections.abc import Sequence
+
+LEAST_DIGITS = 6
+_MOST_DIGITS = 17
+"""Significant digits that give every float a text of its own."""
+
+
+def number_texts(values: Sequence[float | None]) -> list[str]:
+    """Returns a text for each value: equal values have equal texts, and others never.
+
+    A value has six significant digits, and more where another value would have the same text; a
+    dash stands for None.
+    """
+    texts = {}
+    waiting = {value for value in values if value is not None}
+    for digits in range(LEAST_DIGITS, _MOST_DIGITS + 1):
+        sharing: dict[str, list[float]] = {}
+        for value in waiting:
+            sharing.setdefault(f"{value:.{digits}g}", []).append(value)
+        for text, those in sharing.items():
+            if len(those) == 1 or digits == _MOST_DIGITS:
+                texts.update(dict.fromkeys(those, text))
+        waiting -= texts.keys()
+        if not waiting:
+            break
+    return ["–" if value is None else texts[value] for value in values]
+
+
+def number_text(value: float | None, *others: float | None) -> str:
+    """Returns the text of a value that is shown beside others; see `number_texts`."""
+    return number_texts([value, *others])[0]
