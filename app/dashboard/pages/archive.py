@@ -21,8 +21,8 @@ from app.dashboard.pages.layout import (
     set_text,
 )
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import number
 from app.dashboard.reads import ArchiveDocument, CellDocument
+from app.domain.digits import number_texts
 from app.domain.run import Run
 
 MOST_ROWS = 50
@@ -95,7 +95,8 @@ async def _draw(sources: Sources, run: Run, island: int | None, across: int, up:
         if chart is not None and now.axes:
             chart.show(partial(grid_map, now, island, across, other))
         fittest = sorted(now.cells, key=lambda cell: -cell.fitness)[:MOST_ROWS]
-        grid.show([_cells(run, cell) for cell in fittest])
+        texts = number_texts([cell.fitness for cell in fittest])
+        grid.show(list(map(partial(_cells, run), fittest, texts)))
 
     keep_live(refresh, 5.0)
 
@@ -118,11 +119,11 @@ def _on_grid(cell: CellDocument, archive: ArchiveDocument) -> bool:
     return len(cell.cell) == len(archive.axes) and all(isinstance(bin_, int) for bin_ in cell.cell)
 
 
-def _cells(run: Run, cell: CellDocument) -> list[Cell]:
+def _cells(run: Run, cell: CellDocument, fitness: str) -> list[Cell]:
     return [
         str(cell.island),
         ", ".join(str(part) for part in cell.cell) or "the only one",
-        number(cell.fitness),
+        fitness,
         str(cell.generation),
         Link(cell.program[:12], f"/run/{run.id}/program/{cell.program}"),
     ]
