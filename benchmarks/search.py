@@ -284,10 +284,11 @@ class Memory:
         return min(most, sum(self.order[child] > born for child, _ in kin))
 
     def points(self, run: int, family: str, limit: int) -> tuple[MeasuredPoint, ...]:
+        crashed = {child.program.id for _, child in self.fallen if child.program is not None}
         kin = [
-            MeasuredPoint(numbers, self.entrants[child].fitness)
+            MeasuredPoint(numbers, self.entrants[child].fitness if child in self.entrants else None)
             for child, numbers in reversed(self.families.get(family, []))
-            if child in self.entrants
+            if child in self.entrants or child in crashed
         ]
         return tuple(kin[:limit])
 
@@ -539,7 +540,14 @@ class Search:
         self.memory.known[program.id] = program
         if evaluation.failure:
             self.failed += 1
-            self.memory.fallen.append((draft, FailedChild(evaluation.failure, program)))
+            self.memory.fallen.append(
+                (
+                    draft,
+                    FailedChild(
+                        evaluation.failure, program, self.memory.changes.get(program.id, "")
+                    ),
+                )
+            )
             return
         self.truth[program.id] = float(evaluation.artifacts["truth"])
         fitness = evaluation.scores[program.id][COMBINED]

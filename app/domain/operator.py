@@ -212,10 +212,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPoint:
-    """A point with the fitness of its program."""
+    """A point with the fitness of its program; None where the program failed."""
 
     numbers: tuple[float, ...]
-    fitness: float
+    fitness: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +242,8 @@ class Brief:
       known: Every parent and inspiration of `drafts`.
       siblings: Final-stage children of the first draft's first parent, newest first; at most as
         many as `Operator.siblings`.
-      points: Measured points of the family of the first draft's first parent, newest first; at most
-        as many as `Operator.points`.
+      points: Measured and failed points of the family of the first draft's first parent, newest
+        first; at most as many as `Operator.points`.
       ancestry: That of the first draft's first parent, within the bounds of the operator.
       failed: The failed child that the first draft's first inspiration is; None where it is none.
       found: What the run inside the only draft found; None for an operator that searches none.

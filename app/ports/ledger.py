@@ -256,7 +256,7 @@ class Programs(Protocol):
         ...
 
     def points(self, run: int, family: str, limit: int) -> tuple[MeasuredPoint, ...]:
-        """Returns the points of a run's admitted programs of a family, newest first."""
+        """Returns the points of a run's admitted and failed programs of a family, newest first."""
         ...
 
     def directions(self, run: int, limit: int) -> tuple[TriedDirection, ...]:

@@ -86,7 +86,8 @@ _BORN_SINCE = """
 """
 _POINTS = """
     SELECT numbers, fitness FROM proposals
-    WHERE run = %(run)s AND family = %(family)s AND state = 'admitted'
+    WHERE run = %(run)s AND family = %(family)s
+        AND (state = 'admitted' OR state = 'failed' AND program IS NOT NULL)
     ORDER BY id DESC LIMIT %(limit)s
 """
 _DIRECTIONS = """

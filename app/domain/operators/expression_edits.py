@@ -8,6 +8,7 @@ from random import Random
 
 from app.domain.finite import LARGEST
 from app.domain.operators.tree_edits import Change, Donor, EditTarget, cut, replaced, shown
+from app.domain.source.kinds import Kind, Value
 from app.domain.source.sites import Site
 from app.domain.source.syntax import literal, number
 
@@ -80,7 +81,12 @@ def swap_numbers(target: EditTarget, rng: Random) -> Change | None:
 
 def swap_operator(target: EditTarget, rng: Random) -> Change | None:
     """Replaces an operator by another of its kind, or a call by its counterpart."""
-    pairs = [(site, new) for site in target.sites for new in _other_operators(site, rng)]
+    pairs = [
+        (site, new)
+        for site in target.sites
+        if not site.structural
+        for new in _other_operators(target, site, rng)
+    ]
     if not pairs:
         return None
     site, new = rng.choice(pairs)
@@ -89,11 +95,9 @@ def swap_operator(target: EditTarget, rng: Random) -> Change | None:
 
 def graft(target: EditTarget, rng: Random) -> Change | None:
     """Replaces an expression by another from an inspiration or from elsewhere in the program."""
-    site = _draw_site(target, rng, truths=True)
-    if site is None:
-        return None
-    donor = _draw_donor(target, site, rng, truth=site.truth)
-    if donor is None:
+    site = _draw_site(target, rng, any_kind=True)
+    donor = None if site is None else _draw_donor(target, site, rng, alike=True)
+    if site is None or donor is None:
         return None
     before, after = ast.unparse(site.node), ast.unparse(donor)
     if before == after:
@@ -133,13 +137,13 @@ def add_threshold(target: EditTarget, rng: Random) -> Change | None:
         case 2:
             other = str(_draw_scale(rng) * rng.choice((-1, 1)))
         case _:
-            graft = _draw_donor(target, site, rng)
+            graft = _draw_donor(target, site, rng, alike=True)
             other = f"({whole})" if graft is None else f"({ast.unparse(graft)})"
     if rng.random() < 0.5:
         test = f"({drawn}) {rng.choice('<>')} {_draw_scale(rng)}"
     else:
         test = f"abs(({drawn}) - {_draw_scale(rng)}) < {_draw_scale(rng)}"  # a band
-    if target.numpy:
+    if target.kinds.value(site.node).kind is Kind.ARRAY:
         text = f"{target.numpy}.where({test}, {other}, {whole})"
     else:
         text = f"(({other}) if {test} else ({whole}))"
@@ -172,6 +176,7 @@ def simplify(target: EditTarget, rng: Random) -> Change | None:
         for site in target.sites
         if not site.structural
         for part in _parts(site.node, target.numpy)
+        if _replaces(target, part, site)
     ]
     if not pairs:
         return None
@@ -179,12 +184,50 @@ def simplify(target: EditTarget, rng: Random) -> Change | None:
     return replaced(target, [(site, part)], f"{shown(site.node)} becomes {shown(part)}")
 
 
-def _draw_site(target: EditTarget, rng: Random, *, truths: bool = False) -> Site | None:
-    """Draws a place for arithmetic; every third time the whole value of a statement."""
+def move_position(target: EditTarget, rng: Random) -> Change | None:
+    """Takes another element of a list or a text: the last, the middle one, or one further on."""
+    places = [
+        (site, node, index)
+        for site in target.sites
+        if isinstance(node := site.node, ast.Subscript)
+        and isinstance(index := number(node.slice), int)
+        and _holds_any(target.kinds.value(node.value))
+    ]
+    if not places:
+        return None
+    site, node, before = rng.choice(places)
+    whole = ast.unparse(node.value)
+    index = rng.choice(
+        (
+            str(rng.choice((0, -1))),
+            f"len({whole}) // 2",
+            f"{before + rng.randint(1, 9)} % len({whole})",
+        )
+    )
+    text = f"{whole}[{index}]"
+    if text == ast.unparse(node):
+        return None
+    return replaced(target, [(site, _expression(text))], f"{shown(node)} becomes {cut(text)}")
+
+
+def _holds_any(value: Value) -> bool:
+    """Returns whether a value has as many elements as there are, all of one kind."""
+    return value.kind in (Kind.LIST, Kind.TEXT) or (
+        value.kind is Kind.UNKNOWN and "." in value.symbol
+    )
+
+
+def _draw_site(target: EditTarget, rng: Random, *, any_kind: bool = False) -> Site | None:
+    """Draws a place for arithmetic; every third time the whole value of a statement.
+
+    With `any_kind`, a place for whatever is of its kind.
+    """
     places = [
         site
         for site in target.sites
-        if not site.structural and not site.exponent and (truths or not site.truth)
+        if not site.structural
+        and not site.exponent
+        and (any_kind or (not site.whole and target.kinds.value(site.node).numeric))
     ]
     whole = [
         site
@@ -197,18 +240,41 @@ def _draw_site(target: EditTarget, rng: Random, *, truths: bool = False) -> Site
 
 
 def _draw_donor(
-    target: EditTarget, site: Site, rng: Random, *, truth: bool = False
+    target: EditTarget, site: Site, rng: Random, *, alike: bool = False
 ) -> ast.expr | None:
-    """Draws an expression whose names are bound at a site."""
-    names = site.names | SAFE_BUILTINS
-    fitting = [
-        donor.node
+    """Draws an expression whose names are bound at a site and that can be calculated with there.
+
+    With `alike`, one that may stand in the place of the site.
+    """
+    names, fits = site.names | SAFE_BUILTINS, _replaces if alike else _combines
+    bound = [
+        donor
         for donor in (*donors(target.sites), *target.foreign)
-        if _is_truth(donor.node) is truth
-        and donor.names <= names
+        if donor.names <= names
         and not (isinstance(donor.node, ast.Name) and donor.node.id in SAFE_BUILTINS)
     ]
-    return rng.choice(fitting) if fitting else None
+    scope = target.kinds.scopes[site.node]
+    while bound:
+        donor = bound.pop(rng.randrange(len(bound)))
+        if fits(target, donor.node, site) and not target.kinds.reaches(donor.names, scope):
+            return donor.node
+    return None
+
+
+def _combines(target: EditTarget, donor: ast.expr, site: Site) -> bool:
+    """Returns whether arithmetic on a site's value and a donor's has a value like the site's."""
+    kinds = target.kinds
+    value, other = kinds.value(site.node), kinds.value(donor, kinds.scopes[site.node])
+    return other.scalar or (other.kind is Kind.ARRAY and kinds.same(value, other))
+
+
+def _replaces(target: EditTarget, donor: ast.expr, site: Site) -> bool:
+    """Returns whether a donor's value may stand in the place of a site's."""
+    kinds = target.kinds
+    value, other = kinds.value(site.node), kinds.value(donor, kinds.scopes[site.node])
+    if value.scalar:
+        return other.kind is Kind.INTEGER or (other.kind is Kind.REAL and not site.whole)
+    return kinds.same(value, other)
 
 
 def donors(places: Iterable[Site]) -> list[Donor]:
@@ -226,12 +292,12 @@ def _reads(node: ast.AST, known: dict[ast.AST, tuple[Set[str], float]]) -> tuple
     """Returns the names in a node and its size, and keeps those of every node in it in `known`.
 
     The size is the number of nodes that `ast.walk` gives, and infinite where one of them belongs to
-    its place.
+    its place or is no finite number.
     """
     if node in known:
         return known[node]
     names: set[str] = {node.id} if isinstance(node, ast.Name) else set()
-    size: float = inf if type(node) in _OF_ITS_PLACE else 1
+    size: float = inf if type(node) in _OF_ITS_PLACE or _infinite(node) else 1
     values = vars(node)
     for field in node._fields:
         value = values[field]
@@ -244,11 +310,8 @@ def _reads(node: ast.AST, known: dict[ast.AST, tuple[Set[str], float]]) -> tuple
     return names, size
 
 
-def _is_truth(node: ast.expr) -> bool:
-    """Returns whether the form of an expression shows that its value is a truth value."""
-    return isinstance(node, (ast.Compare, ast.BoolOp)) or (
-        isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
-    )
+def _infinite(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in ("inf", "nan")
 
 
 def _draw_scale(rng: Random) -> float:
@@ -266,11 +329,20 @@ def _expression(text: str) -> ast.expr:
     return ast.parse(text, mode="eval").body
 
 
-def _other_operators(site: Site, rng: Random) -> list[ast.expr]:
+def _other_operators(target: EditTarget, site: Site, rng: Random) -> list[ast.expr]:
     """Returns at most one replacement, so that long expressions are not drawn more often."""
     match site.node:
         case ast.BinOp(left=left, op=op, right=right) if isinstance(op, _ARITHMETIC):
-            others = [kind for kind in _ARITHMETIC if not isinstance(op, kind)]
+            sides = [target.kinds.value(side) for side in (left, right)]
+            if not all(side.numeric for side in sides):
+                return []
+            # A whole number is often 0, and the quotient of two is none.
+            divides = sides[1].kind is not Kind.INTEGER and not site.whole
+            others = [
+                kind
+                for kind in _ARITHMETIC
+                if not isinstance(op, kind) and (divides or kind is not ast.Div)
+            ]
             return [ast.BinOp(left, rng.choice(others)(), right)]
         case ast.BinOp(left=left, op=ast.FloorDiv(), right=right):
             return [ast.BinOp(left, ast.Mod(), right)]

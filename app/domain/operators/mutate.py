@@ -1,10 +1,10 @@
 """The operator `mutate`: random edits of the syntax tree, without a model.
 
 Every child is valid Python, differs from its parent in more than layout, and equals it outside the
-EVOLVE-BLOCK regions.
+EVOLVE-BLOCK regions.  Values keep their kinds, sizes and positions stay, and edits and places that
+made children of the same lineage crash are drawn less often.
 """
 
-import ast
 from collections.abc import Sequence
 from random import Random
 
@@ -19,6 +19,13 @@ from app.domain.operator import (
     ProgramRecord,
 )
 from app.domain.operators import data_edits, expression_edits, statement_edits
+from app.domain.operators.experience import (
+    ANCESTORS,
+    FAILURES,
+    SIBLINGS,
+    Experience,
+    experience,
+)
 from app.domain.operators.expression_edits import donors
 from app.domain.operators.tree_edits import Change, Donor, EditTarget, TreeEdit
 from app.domain.program import Program, fingerprint
@@ -36,6 +43,7 @@ _EDITS: tuple[tuple[TreeEdit, float], ...] = (
     (expression_edits.add_threshold, 3.0),
     (expression_edits.add_profile, 1.5),
     (expression_edits.simplify, 1.5),
+    (expression_edits.move_position, 1.0),
     (statement_edits.delete, 0.7),
     (statement_edits.duplicate, 0.4),
     (statement_edits.reorder, 0.4),
@@ -68,8 +76,9 @@ def mutated(brief: Brief, draft: Draft) -> Child:
     foreign = [donor for program in inspirations for donor in _donors(brief.known[program])]
     before, suspected = fingerprint(parent), unbound_names(parent.source)
     edits = [*_EDITS, *_edits_of_data(parent.source)]
+    known = experience(brief, parent)
     for _ in range(_ATTEMPTS):
-        changes = _edited(parent, edits, foreign, rng)
+        changes = _edited(parent, edits, foreign, known, rng)
         if not changes:
             break
         child = Program(changes[-1].text, "python")
@@ -84,6 +93,7 @@ def _edited(
     parent: Program,
     edits: Sequence[tuple[TreeEdit, float]],
     foreign: list[Donor],
+    known: Experience,
     rng: Random,
 ) -> list[Change]:
     """Returns one to three edits, each of the text that the edit before it left; [] for none."""
@@ -91,11 +101,12 @@ def _edited(
     changes: list[Change] = []
     target = None  # of an edit to come: a change leaves another text
     for _ in range(_ATTEMPTS):
-        for _ in range(rng.choices((1, 2, 3), (6, 3, 1))[0]):
-            [edit] = rng.choices(kinds, weights)
+        for _ in range(1 if known.poor else rng.choices((1, 2, 3), (6, 3, 1))[0]):
+            drawn = rng.choices(kinds, weights, k=known.draws)
+            text = changes[-1].text if changes else parent.source
             if target is None:
-                target = _target(changes[-1].text if changes else parent.source, foreign, rng)
-            change = edit(target, rng)
+                target = _target(text, foreign, rng)
+            change = known.choose(text, [one for edit in drawn if (one := edit(target, rng))], rng)
             if change is None:
                 continue
             if syntax_fault(change.text) is None:
@@ -124,7 +135,7 @@ def _target(text: str, foreign: list[Donor], rng: Random) -> EditTarget:
     source = SourceTree.of(text)
     places = sites(source)
     drawn = foreign if len(foreign) <= _DONORS else rng.sample(foreign, _DONORS)
-    return EditTarget(source, places, drawn, _numpy(source.tree))
+    return EditTarget(source, places, drawn)
 
 
 def _donors(record: ProgramRecord) -> list[Donor]:
@@ -132,15 +143,6 @@ def _donors(record: ProgramRecord) -> list[Donor]:
     if program.language != "python" or syntax_fault(program.source) is not None:
         return []
     return donors(sites(SourceTree.of(program.source)))
-
-
-def _numpy(tree: ast.Module) -> str:
-    for statement in tree.body:
-        if isinstance(statement, ast.Import):
-            for alias in statement.names:
-                if alias.name == "numpy":
-                    return alias.asname or alias.name
-    return ""
 
 
 def _sound(parent: Program, child: Program, brief: Brief, suspected: frozenset[str]) -> bool:
@@ -156,4 +158,11 @@ def _sound(parent: Program, child: Program, brief: Brief, suspected: frozenset[s
     return unbound_names(child.source) <= suspected
 
 
-MUTATE = Operator("mutate", converse, asks_model=False)
+MUTATE = Operator(
+    "mutate",
+    converse,
+    asks_model=False,
+    siblings=SIBLINGS,
+    ancestors=ANCESTORS,
+    failures=FAILURES,
+)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, TypeAlias
 
-from app.domain.source.sites import Site, SourceTree
+from app.domain.source.kinds import Kinds
+from app.domain.source.sites import Site, SourceTree, kinds
 
 
 class Donor(NamedTuple):
@@ -30,21 +31,34 @@ class EditTarget:
 
     Attributes:
       foreign: Expressions of its inspirations, which may be grafted as its own may.
-      numpy: The name under which numpy is imported; "" where it is not.
     """
 
     source: SourceTree
     sites: Sequence[Site]
     foreign: Sequence[Donor]
-    numpy: str = ""
+
+    @property
+    def kinds(self) -> Kinds:
+        """What the program's values are."""
+        return kinds(self.source)
+
+    @property
+    def numpy(self) -> str:
+        """The name under which numpy is imported; "" where it is not."""
+        return self.kinds.numpy
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An edited program text, and the edit in prose."""
+    """An edited program text, and the edit in prose.
+
+    Attributes:
+      line: The first line that it changes, counted from 1 in the text before.
+    """
 
     text: str
     note: str
+    line: int
 
 
 TreeEdit: TypeAlias = Callable[[EditTarget, Random], Change | None]
@@ -54,7 +68,7 @@ TreeEdit: TypeAlias = Callable[[EditTarget, Random], Change | None]
 def replaced(target: EditTarget, pairs: Sequence[tuple[Site, ast.expr]], note: str) -> Change:
     """Returns the change that replaces the expression of each site."""
     line = pairs[0][0].node.lineno
-    return Change(target.source.replaced(pairs), f"line {line}: {note}")
+    return Change(target.source.replaced(pairs), f"line {line}: {note}", line)
 
 
 def shown(node: ast.expr) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import log
 from random import Random
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import (
@@ -27,6 +27,7 @@ from app.domain.operator import (
     Population,
     ProgramRecord,
 )
+from app.domain.operators.experience import ANCESTORS, FAILURES, SIBLINGS
 from app.domain.operators.mutate import mutated
 from app.domain.program import Program
 from app.domain.replies.children import as_child
@@ -42,19 +43,40 @@ _ELITES = 8  # candidates for the parent; each that is looked at is parsed
 _GENERATIONS = 3  # of CMA-ES without progress, after which the next skeleton has its turn
 
 
+_CRASHES = 0.2
+"""The share of a family that crashed, from which on its numbers go further one at a time."""
+_CAUTION = 3.0
+"""How fast a direction in which programs crashed is drawn less often."""
+
+
+class _Direction(NamedTuple):
+    """One of the numbers of a family, and whether it grows."""
+
+    number: int
+    up: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RatedPoint:
+    """A point of the optimiser's space with a fitness."""
+
+    numbers: tuple[float, ...]
+    fitness: float
+
+
 @dataclass(frozen=True, slots=True)
 class PointRequest:
     """A request for one more point.
 
     Attributes:
       dimensions: At least one.  The parent is the origin; a unit is a sensible first step.
-      history: Measured points in that space, oldest first; contains the parent if its fitness is
-        known.
+      history: Points in that space, oldest first; contains the parent if its fitness is known, and
+        programs that crashed with the fitness of the least fit.
       seed: Of the optimiser's random choices; 0 <= seed < 2**32.
     """
 
     dimensions: int
-    history: tuple[MeasuredPoint, ...]
+    history: tuple[RatedPoint, ...]
     seed: int
 
 
@@ -70,7 +92,15 @@ def tuner(optimiser: Optimiser) -> Operator:
         return [tuned(brief, draft, optimiser) for draft in brief.drafts]
 
     return Operator(
-        "tune", converse, asks_model=False, aim=best_skeleton, family=family, points=POINTS
+        "tune",
+        converse,
+        asks_model=False,
+        aim=best_skeleton,
+        family=family,
+        siblings=SIBLINGS,
+        points=POINTS,
+        ancestors=ANCESTORS,
+        failures=FAILURES,
     )
 
 
@@ -132,7 +162,8 @@ def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
     name = family(parent)
     for _ in range(_ATTEMPTS):  # integers may round to the parent's values
         request = PointRequest(len(chosen), history, rng.getrandbits(32))
-        values = _placed(origin, chosen, optimiser(request))
+        moved = _placed(origin, chosen, optimiser(request))
+        values = _cautious(moved, origin, brief.points, rng)
         source, note = _rewritten(parent, origin, values)
         child = as_child(source, parent, brief.edit, note)
         if not isinstance(child, Failure):
@@ -193,17 +224,70 @@ def _history(
     parent: ProgramRecord,
     origin: Sequence[float],
     chosen: Sequence[int],
-) -> tuple[MeasuredPoint, ...]:
+) -> tuple[RatedPoint, ...]:
     """Returns points in the optimiser's space, whose origin is the parent; oldest first."""
+    measured = [point.fitness for point in points if point.fitness is not None]
+    if parent.fitness is not None:
+        measured.append(parent.fitness)
+    if not measured:
+        return ()
+    worst = min(measured)  # only the order counts: a crash is no better than what is least fit
     history = [
-        MeasuredPoint(
-            tuple((point.numbers[n] - origin[n]) / _unit(origin[n]) for n in chosen), point.fitness
+        RatedPoint(
+            tuple((point.numbers[n] - origin[n]) / _unit(origin[n]) for n in chosen),
+            worst if point.fitness is None else point.fitness,
         )
         for point in reversed(points)
     ]
     if parent.fitness is not None:
-        history.append(MeasuredPoint((0.0,) * len(chosen), parent.fitness))
+        history.append(RatedPoint((0.0,) * len(chosen), parent.fitness))
     return tuple(history)
+
+
+def _cautious(
+    values: Sequence[int | float],
+    origin: Sequence[int | float],
+    points: Sequence[MeasuredPoint],
+    rng: Random,
+) -> list[int | float]:
+    """Returns values of which at most one is beyond those of measured programs.
+
+    Only where many of the family crash.  A direction in which they crashed is drawn less often.
+
+    Args:
+      values: Where the numbers would move.
+      origin: The parent's numbers.
+      points: Those of its family, with the ones that crashed.
+      rng: Draws the number that may go further.
+    """
+    crashed = [point.numbers for point in points if point.fitness is None]
+    if len(crashed) <= _CRASHES * len(points):
+        return list(values)
+    sound = [origin, *(point.numbers for point in points if point.fitness is not None)]
+    bounds = [(min(column), max(column)) for column in zip(*sound, strict=True)]
+    blamed: dict[_Direction, float] = {}
+    for numbers_ in crashed:
+        directions = _beyond(numbers_, bounds)
+        for direction in directions:
+            blamed[direction] = blamed.get(direction, 0.0) + 1.0 / len(directions)
+    risky = _beyond(values, bounds)
+    weights = [(1.0 + blamed.get(direction, 0.0)) ** -_CAUTION for direction in risky]
+    [further] = rng.choices(risky, weights) if risky else [None]
+    return [
+        value
+        if further is not None and n == further.number
+        else type(value)(min(max(value, low), high))
+        for n, (value, (low, high)) in enumerate(zip(values, bounds, strict=True))
+    ]
+
+
+def _beyond(values: Sequence[float], bounds: Sequence[tuple[float, float]]) -> "list[_Direction]":
+    """Returns the directions in which numbers are outside their bounds."""
+    return [
+        _Direction(n, value > high)
+        for n, (value, (low, high)) in enumerate(zip(values, bounds, strict=True))
+        if not low <= value <= high
+    ]
 
 
 def _placed(

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from app.domain.source import regions
+from app.domain.source.kinds import Kind, Kinds
 from app.domain.source.syntax import (
     SHARED,
     argument_names,
@@ -42,7 +43,8 @@ class Site(NamedTuple):
       names: Names that are bound where the expression stands.
       truth: Whether its form shows that its value is a truth value.
       exponent: Whether it is the right side of a power.
-      structural: Whether it stands where sizes, positions and switches are expected.
+      structural: Whether a size, a position or a switch is made from it, or a loop ends by it.
+      whole: Whether it is an integer where a fraction would be of another type.
     """
 
     node: ast.expr
@@ -51,6 +53,7 @@ class Site(NamedTuple):
     truth: bool = False
     exponent: bool = False
     structural: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,9 +105,15 @@ class SourceTree:
 
 
 @lru_cache(maxsize=SHARED)
+def kinds(source: SourceTree) -> Kinds:
+    """Returns the kinds of a program's values; shared, nobody may change them."""
+    return Kinds(source.tree)
+
+
+@lru_cache(maxsize=SHARED)
 def sites(source: SourceTree) -> tuple[Site, ...]:
     """Returns every replaceable expression of the regions, in the order of the text."""
-    walk = _SiteWalk(source, bound_names(source.tree.body))
+    walk = _SiteWalk(source, kinds(source), bound_names(source.tree.body))
     walk.statements(source.tree.body, frozenset())
     return tuple(walk.found)
 
@@ -114,6 +123,7 @@ class _SiteWalk:
     """Finds the sites of a program's statements, with the names that are bound at each."""
 
     source: SourceTree
+    kinds: Kinds
     module_names: frozenset[str]
     found: list[Site] = field(default_factory=list)
 
@@ -134,11 +144,17 @@ class _SiteWalk:
                 self.statements(statement.body, inner)
             case ast.ClassDef():
                 self.statements(statement.body, names)
+            case ast.Expr(value=ast.Call() as call):  # its result is not used
+                if self.source.within(statement):
+                    for inner in _operands(Site(call, statement, names)):
+                        self._find(inner._replace(whole=not _takes_fractions(call)))
             case ast.Assign() | ast.AugAssign() | ast.AnnAssign() | ast.Return() | ast.Expr():
                 if statement.value is not None:
-                    self._anchored(Site(statement.value, statement, names))
+                    whole = not isinstance(statement, ast.Return) or self._returns_whole(statement)
+                    self._anchored(Site(statement.value, statement, names, whole=whole))
             case ast.If() | ast.While():
-                self._anchored(Site(statement.test, statement.test, names))
+                endless = isinstance(statement, ast.While)
+                self._anchored(Site(statement.test, statement.test, names, structural=endless))
                 self._bodies(statement, names)
             case ast.For() | ast.AsyncFor():
                 self._anchored(Site(statement.iter, statement.iter, names, structural=True))
@@ -146,9 +162,41 @@ class _SiteWalk:
             case ast.With() | ast.AsyncWith() | ast.Try():
                 self._bodies(statement, names | bound_names([statement]))
 
+    def _returns_whole(self, statement: ast.Return) -> bool:
+        scope = self.kinds.scopes.get(statement.value) if statement.value is not None else None
+        return scope is None or scope.result is None or scope.result.kind is not Kind.REAL
+
     def _anchored(self, site: Site) -> None:
         if self.source.within(site.anchor):
-            _find(site, self.found)
+            self._find(site)
+
+    def _find(self, site: Site) -> None:
+        """Adds the site itself if it may be replaced, then the sites inside its expression."""
+        node = site.node
+        integral = self.kinds.value(node).kind is Kind.INTEGER
+        site = site._replace(
+            structural=site.structural or node in self.kinds.sizes, whole=site.whole and integral
+        )
+        match node:
+            case ast.Name():
+                self.found.append(site)
+                return
+            case ast.Constant():
+                if number(node) is not None:
+                    self.found.append(site)
+                return
+            case ast.BinOp() | ast.Compare() if _textual(node):
+                return
+            case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+                self.found.append(site._replace(truth=True))
+            case (
+                ast.BinOp() | ast.Call() | ast.Attribute() | ast.Subscript()
+                | ast.UnaryOp() | ast.IfExp()
+            ):  # fmt: skip
+                self.found.append(site)
+        whole = site.whole if _calculates(node) else not _takes_fractions(node)
+        for inner in _operands(site):
+            self._find(inner._replace(whole=whole))
 
     def _bodies(self, statement: ast.stmt, names: frozenset[str]) -> None:
         for name, value in ast.iter_fields(statement):
@@ -159,33 +207,9 @@ class _SiteWalk:
                     self.statements(handler.body, names)
 
 
-def _find(site: Site, found: list[Site]) -> None:
-    """Adds the site itself if it may be replaced, then the sites inside its expression."""
-    node = site.node
-    match node:
-        case ast.Name():
-            found.append(site)
-            return
-        case ast.Constant():
-            if number(node) is not None:
-                found.append(site)
-            return
-        case ast.BinOp() | ast.Compare() if _textual(node):
-            return
-        case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
-            found.append(site._replace(truth=True))
-        case (
-            ast.BinOp() | ast.Call() | ast.Attribute() | ast.Subscript()
-            | ast.UnaryOp() | ast.IfExp()
-        ):  # fmt: skip
-            found.append(site)
-    for inner in _operands(site):
-        _find(inner, found)
-
-
 def _operands(site: Site) -> Sequence[Site]:
     """Returns the expressions one level below a site, whether or not they may be replaced."""
-    node, anchor, names, _, _, structural = site
+    node, anchor, names, structural = site.node, site.anchor, site.names, site.structural
     parts: Sequence[ast.expr] = ()
     match node:
         case ast.BinOp(left=left, op=op, right=right):
@@ -215,6 +239,28 @@ def _operands(site: Site) -> Sequence[Site]:
             parts = (comprehension.elt,)
             names = names | _targets([part.target for part in comprehension.generators])
     return [Site(part, anchor, names, structural=structural) for part in parts]
+
+
+def _calculates(node: ast.expr) -> bool:
+    """Returns whether the value of an expression is whole where its operands are."""
+    match node:
+        case ast.BinOp() | ast.UnaryOp() | ast.IfExp():
+            return True
+        case ast.Call():
+            return _called(node) in ("abs", "min", "max", "sum")
+    return False
+
+
+def _takes_fractions(node: ast.expr) -> bool:
+    """Returns whether the operands of an expression may be any numbers."""
+    match node:
+        case ast.Compare():
+            return True
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="math"))):
+            return True
+        case ast.Call():
+            return _called(node) in ("float", "int", "round")
+    return False
 
 
 def _targets(targets: Sequence[ast.expr]) -> frozenset[str]:

@@ -41,7 +41,7 @@ def test_a_machine_holds_no_more_than_its_places() -> None:
 
 @functools.cache
 def _parents(task: str, arm: str) -> dict[str, str]:
-    search = Search(TASKS[task], arm, "quarter", 80, 3)
+    search = Search(TASKS[task], arm, "quarter", 80, 6)
     search.done(in_line(80, 8))
     return search.memory.parent
 

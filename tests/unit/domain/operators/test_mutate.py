@@ -1,4 +1,5 @@
 import ast
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -7,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Brief, Child, Draft, Offspring, ProgramRecord
+from app.domain.operator import (
+    Ancestry,
+    Brief,
+    Child,
+    Draft,
+    FailedChild,
+    Offspring,
+    ProgramRecord,
+)
 from app.domain.operators import data_edits, expression_edits, statement_edits
 from app.domain.operators.expression_edits import donors, perturb_number, swap_numbers
 from app.domain.operators.mutate import MUTATE, mutated
@@ -205,7 +214,7 @@ EDITS: list[TreeEdit] = [
 
 def target_of(source: str, inspiration: str = "") -> EditTarget:
     parsed = SourceTree.of(source)
-    return EditTarget(parsed, sites(parsed), donors(sites(SourceTree.of(inspiration))), "np")
+    return EditTarget(parsed, sites(parsed), donors(sites(SourceTree.of(inspiration))))
 
 
 @pytest.mark.parametrize("edit", EDITS)
@@ -417,3 +426,73 @@ def test_a_number_without_a_floating_point_value_stays():
     changes = [perturb_number(target_of(source), Random(seed)) for seed in range(9)]
 
     assert all(change is not None and "7 becomes" in change.note for change in changes)
+
+
+CHESS = """\
+def move(fen, legal, seconds):
+    worth = {"p": 1.0, "n": 3.0}
+    best, chosen = -1000.0, legal[0]
+    for one in legal:
+        here, there = one[:2], one[2:4]
+        x, y = ord(there[0]) - 96, int(there[1])
+        weight = 5.0 * len(one[4:]) - 0.5 * (abs(x - 4.5) + abs(y - 4.5))
+        weight += 0.1 * worth.get(here, 0.0)
+        if weight > best:
+            best, chosen = weight, one
+    return chosen
+"""
+
+
+def test_nearly_every_child_of_a_program_of_texts_returns_a_move() -> None:
+    moves = ["e2e4", "g1f3", "a7a8q", "b1c3"]
+    sound = 0
+    for seed in range(60):
+        [child] = children(brief_of(CHESS, seed=str(seed), inspirations=()))
+        assert isinstance(child, Offspring)
+        scope: dict[str, Any] = {}
+        exec(child.program.source, scope)
+        try:
+            sound += scope["move"]("8/8 w", moves, 1.0) in moves
+        except Exception:
+            continue
+
+    assert sound >= 57
+
+
+def test_a_list_with_two_members_is_no_place_for_arithmetic() -> None:
+    source = "def f(x):\n    best = (x * 0.5, x + 1.5)\n    return best\n"
+    for seed in range(60):
+        for edit in (expression_edits.add_term, expression_edits.add_threshold):
+            change = edit(target_of(source), Random(seed))
+            assert change is None or "return best\n" in change.text
+
+
+def test_another_element_of_a_list_is_taken() -> None:
+    source = "def f(legal):\n    return legal[0]\n"
+    texts = set()
+    for seed in range(40):
+        change = expression_edits.move_position(target_of(source), Random(seed))
+        if change is not None:
+            texts.add(change.text.splitlines()[1].strip())
+    assert {"return legal[-1]", "return legal[len(legal) // 2]"} <= texts
+
+
+def test_a_place_where_children_crashed_is_edited_less_often() -> None:
+    source = "def f(x):\n    y = x * 1.5\n    return y + 2.5\n"
+    failure = Failure(FailureKind.RUNTIME, "crash")
+    crashed = [
+        FailedChild(failure, Program(source.replace("x * 1.5", f"x / {n}.5")), "line 2: x becomes")
+        for n in range(8)
+    ]
+
+    def edited(failures: tuple[FailedChild, ...]) -> int:
+        brief = brief_of(source, inspirations=())
+        lines = 0
+        for seed in range(60):
+            one = replace(brief, seed=str(seed), ancestry=Ancestry((), failures))
+            [child] = children(one)
+            assert isinstance(child, Offspring)
+            lines += "    y = x * 1.5\n" not in child.program.source
+        return lines
+
+    assert edited(tuple(crashed)) < 0.4 * edited(())

@@ -17,7 +17,7 @@ from app.domain.operator import (
     ProgramRecord,
 )
 from app.domain.operators import tune
-from app.domain.operators.tune import PointRequest, family, numbers, skeleton, tuner
+from app.domain.operators.tune import PointRequest, RatedPoint, family, numbers, skeleton, tuner
 from app.domain.program import Program, ProgramId
 from app.domain.search.archive import Cell, Elite, Island
 from app.domain.source.regions import enforce
@@ -130,6 +130,36 @@ def test_the_history_holds_the_points_of_the_family_oldest_first() -> None:
         pytest.approx((1.0, 0.0, 0.0)),
         (0.0, 0.0, 0.0),
     ]
+
+
+def test_a_crash_is_no_better_for_the_optimiser_than_the_least_fit() -> None:
+    crashed, older = MeasuredPoint((2.6, 4.0, 10), None), MeasuredPoint((2.0, 5.2, 10), -2.0)
+    ask = Recorder(1.0, 1.0, 1.0)
+
+    child_of(brief_of(points=(crashed, *[older] * 9)), ask)
+
+    [request] = ask.requests
+    assert [tried.fitness for tried in request.history] == [-2.0] * 10 + [1.0]
+
+
+def test_where_many_crash_one_number_at_a_time_goes_further() -> None:
+    crashed = MeasuredPoint((3.0, 5.0, 13), None)
+
+    child = child_of(brief_of(points=(crashed,) * 3), Recorder(1.0, 1.0, 1.0))
+
+    assert isinstance(child, Offspring)
+    assert sum(a != b for a, b in zip(numbers(child.program), [2.0, 4.0, 10], strict=True)) == 1
+
+
+def test_a_number_whose_growth_crashed_is_the_one_that_goes_further_least_often() -> None:
+    crashed = [MeasuredPoint((3.0, 4.0, 10), None)] * 6
+    firsts = 0
+    for ordinal in range(40):
+        child = child_of(brief_of(points=tuple(crashed), ordinal=ordinal), Recorder(1.0, 1.0, 1.0))
+        assert isinstance(child, Offspring)
+        firsts += numbers(child.program)[0] != 2.0
+
+    assert firsts <= 4
 
 
 def test_a_child_is_a_point_of_its_parents_family() -> None:
@@ -263,17 +293,15 @@ def test_a_very_large_space_is_searched_in_parts() -> None:
 
 
 def test_cma_returns_equal_points_for_equal_requests() -> None:
-    request = PointRequest(3, (MeasuredPoint((0.0, 0.0, 0.0), 1.0),), 5)
+    request = PointRequest(3, (RatedPoint((0.0, 0.0, 0.0), 1.0),), 5)
 
     assert cma(request) == cma(request)
     assert len(cma(request)) == 3
 
 
 def test_cma_stays_finite_for_any_history() -> None:
-    wild = tuple(
-        MeasuredPoint((1e30 * (-1) ** n, 1e-30, float(n)), float(n % 5)) for n in range(64)
-    )
-    flat = tuple(MeasuredPoint((float(n), 0.0, 0.0), 1.0) for n in range(64))
+    wild = tuple(RatedPoint((1e30 * (-1) ** n, 1e-30, float(n)), float(n % 5)) for n in range(64))
+    flat = tuple(RatedPoint((float(n), 0.0, 0.0), 1.0) for n in range(64))
 
     for history in (wild, flat):
         for seed in range(20):
@@ -285,13 +313,13 @@ def test_cma_fed_from_its_history_finds_the_maximum_of_a_quadratic(seed: int) ->
     def height(point: tuple[float, ...]) -> float:
         return -sum((n + 1) * (value - 2.0) ** 2 for n, value in enumerate(point))
 
-    history: list[MeasuredPoint] = [MeasuredPoint((0.0,) * 4, height((0.0,) * 4))]
+    history: list[RatedPoint] = [RatedPoint((0.0,) * 4, height((0.0,) * 4))]
     flying: list[tuple[float, ...]] = []
     for n in range(200):
         flying.append(cma(PointRequest(4, tuple(history[-64:]), seed * 1000 + n)))
         if len(flying) == 8:
             point = flying.pop(0)
-            history.append(MeasuredPoint(point, height(point)))
+            history.append(RatedPoint(point, height(point)))
 
     best = max(tried.fitness for tried in history)
     assert best > 0.1 * history[0].fitness
