@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -42,12 +41,13 @@ def check(
       evoq check my_problem --strict --json
     """
     from app.cli.measurement import open_sandbox
-    from app.cli.plan import load_problem, read_layers, unchangeable
+    from app.cli.plan import load_problem, named_problem, read_layers, unchangeable
     from app.config.resolve import resolved
 
     screen = Screen(json=as_json)
+    paths, config = named_problem(problem, config)
     layers = read_layers(assignments, config)
-    loaded = load_problem([Path(path) for path in problem], layers, strict=strict)
+    loaded = load_problem(paths, layers, strict=strict)
     resolution = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
     compare = resolution.settings.sandbox.compare_modes and loaded.players == 1
     with open_sandbox(resolution.settings.sandbox, screen) as sandbox:

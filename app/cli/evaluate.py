@@ -44,7 +44,7 @@ def evaluate(
       evoq evaluate my_problem a.py b.py --sandbox process --json
     """
     from app.cli.measurement import open_sandbox, print_measurements, validating
-    from app.cli.plan import load_problem, read_layers
+    from app.cli.plan import load_problem, named_problem, read_layers
     from app.config.layers import UsageError
     from app.config.resolve import resolved
 
@@ -52,8 +52,9 @@ def evaluate(
     settings += [f"sandbox.backend={sandbox}"] if sandbox else []
     settings += [f"sandbox.mode={mode}"] if mode else []
     screen = Screen(json=as_json)
+    paths, config = named_problem([problem], config)
     layers = read_layers(settings, config)
-    loaded = load_problem([Path(problem)], layers)
+    loaded = load_problem(paths, layers)
     resolution = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
     if validation and not loaded.validation:
         raise UsageError(

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from app import bootstrap
 from app.adapters.model.providers.spec import model_spec
-from app.adapters.problems import configures_problem
+from app.adapters.problems import configures_problem, foreign_name, replaced_keys
 from app.adapters.tuning.cma import ask
 from app.cli.local_model import with_local_model
 from app.config.checks import (
@@ -29,13 +29,17 @@ from app.config.checks import (
     without_models,
 )
 from app.config.layers import (
+    ENVIRONMENT,
     Choices,
     UsageError,
     from_assignments,
     from_environment,
     from_file,
+    is_experiment,
+    known_setting,
     problem_options,
 )
+from app.config.lite import Experiment
 from app.config.models import ModelSettings, Provider
 from app.config.nested import nested_settings
 from app.config.resolve import PROBLEMS_OWN, Resolved, resolved
@@ -58,6 +62,9 @@ from app.engine.briefing import own_children, unmeasured_brief
 from app.engine.founding import SEEDING
 from app.ports.records import NewRun
 
+COMMAND_LINE = "the command line"
+_YAML = (".yaml", ".yml")
+_EXAMPLES = Path(__file__).parents[2] / "examples"
 A_DAY_SECONDS = 86_400.0
 UNCHANGEABLE_REMEDY = (
     "Name a model, as --set llm.model=NAME; without one only Python programs change: their "
@@ -78,6 +85,11 @@ class SettingLayers:
 
     choices: tuple[Choices, ...]
     config: Path | None = None
+
+    @property
+    def experiment(self) -> Experiment:
+        """What --config says beside settings; nothing where it is no file of FunSearch-Lite's."""
+        return self.choices[-1].experiment or Experiment()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +132,42 @@ class RunPlan:
         )
 
 
+def named_problem(problem: Sequence[str], config: str | None) -> tuple[list[Path], str | None]:
+    """Returns the paths of the problem and --config, from the arguments of a command.
+
+    A configuration of FunSearch-Lite in the place of the problem is --config, and its `task_name`
+    is the folder of the problem: beside the file, under the present folder, or a shipped example.
+
+    Raises:
+      UsageError: There is no such folder.
+    """
+    paths = [Path(path) for path in problem]
+    if config is not None or len(paths) != 1 or paths[0].suffix not in _YAML:
+        return paths, config
+    file = paths[0]
+    if not file.is_file():
+        return paths, config
+    text = _text(file, "cannot be read", str(file), "Check the path; it must be text in UTF-8.")
+    if not is_experiment(text):
+        return paths, config
+    read = from_file(text, str(file), foreign=configures_problem)
+    task = read.experiment.task if read is not None and read.experiment is not None else ""
+    around = file.absolute().parent
+    places = [around / task, Path(task), Path("examples", task), _EXAMPLES / task]
+    if around.name == task:
+        places.insert(0, around)
+    found = next((place for place in places if task and place.is_dir()), None)
+    if found is None:
+        raise UsageError(
+            "there is no folder of that name beside the file, here, in examples/ or among the "
+            "shipped examples",
+            where=f"{file}: task_name",
+            value=task or "none",
+            remedy=f"Name the problem: evoq run PROBLEM --config {file}.",
+        )
+    return [found], str(file)
+
+
 def read_layers(
     assignments: Sequence[str] | None,
     config: str | None,
@@ -137,7 +185,8 @@ def read_layers(
         of this machine offers one.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    line = Choices("the command line", {**from_assignments(assignments or ()).values, **given})
+    _refuse_foreign(assignments or ())
+    line = Choices(COMMAND_LINE, {**from_assignments(assignments or ()).values, **given})
     choices = [with_templates(layer, Path()) for layer in (line, from_environment(os.environ))]
     if not config:
         return SettingLayers(tuple(with_local_model(choices)))
@@ -148,6 +197,24 @@ def read_layers(
     if file is None:
         return SettingLayers(tuple(with_local_model(choices)), path)
     return SettingLayers(tuple(with_local_model([*choices, with_templates(file, path.parent)])))
+
+
+def _refuse_foreign(assignments: Sequence[str]) -> None:
+    """Makes sure that no setting has the name that another engine gives it.
+
+    Raises:
+      UsageError: One has; the remedy is the name that works here.
+    """
+    for assignment in assignments:
+        name = assignment.partition("=")[0].strip()
+        section, _, rest = name.partition(".")
+        if (section in RunSettings.model_fields and not rest) or known_setting(section, rest):
+            continue
+        found = foreign_name(name)
+        if found is not None:
+            raise UsageError(
+                f"`{name}` is a name of {found.engine}", where="--set", remedy=found.remedy
+            )
 
 
 def with_templates(layer: Choices, around: Path) -> Choices:
@@ -204,9 +271,35 @@ def load_problem(paths: Sequence[Path], layers: SettingLayers, *, strict: bool =
                 "no such file or folder", where=str(path), remedy="Check the spelling of the path."
             )
     resolved(layers.choices, {}, complete=False)  # refuses wrong settings before they shape it
-    return bootstrap.load_problem(
+    problem = bootstrap.load_problem(
         paths, config=layers.config, strict=strict, options=problem_options(layers.choices)
     )
+    if layers.config is None or not (keys := replaced_keys(paths, layers.config)):
+        return problem
+    notice = (
+        f"--config {layers.config} takes the place of the folder's own configuration, of which "
+    )
+    notice += f"these keys have no effect: {', '.join(keys)}."
+    return replace(problem, notices=(*problem.notices, notice))
+
+
+def _replaced_by_config(problem: Problem, layers: SettingLayers, resolution: Resolved) -> list[str]:
+    """Returns a sentence on what --config replaces of what the problem's configuration asks for."""
+    file = layers.choices[-1]
+    if file.source in (COMMAND_LINE, ENVIRONMENT):
+        return []
+    models = {"llm.model", "llm.models"}
+    replaced = [
+        name
+        for name, value in problem.suggestions.items()
+        if (name in file.values and file.values[name] != value)
+        or (models & file.values.keys() and (name in models or name.startswith("llm.roles.")))
+        if resolution.sources.get(name) != PROBLEMS_OWN or name in models
+    ]
+    if not replaced:
+        return []
+    keys = ", ".join(f"`{problem.suggested_by.get(name, name)}`" for name in sorted(replaced))
+    return [f"--config {file.source} replaces {keys} of the problem's configuration."]
 
 
 def plan_run(
@@ -232,6 +325,12 @@ def plan_run(
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     notices = [*problem.notices, *resolution.notices]
     notices += [text for layer in layers.choices for text in layer.notices]
+    notices += _replaced_by_config(problem, layers, resolution)
+    if layers.experiment.task not in ("", problem.name):
+        notices.append(
+            f"`task_name: {layers.experiment.task}`: without effect, because the task is the "
+            f"PROBLEM of the command."
+        )
     if no_model:
         resolution = without_models(resolution)
     if not local:

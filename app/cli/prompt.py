@@ -63,10 +63,11 @@ def prompt(
       evoq prompt my_problem --operator rewrite --set prompts.template_dir=my_templates
       evoq prompt --run my_problem-1 --program 3f2a91c0 --json
     """
-    from app.cli.plan import load_problem, read_layers
+    from app.cli.plan import load_problem, named_problem, read_layers
     from app.config.layers import UsageError
 
-    screen, paths = Screen(json=as_json), [Path(path) for path in problem or ()]
+    screen = Screen(json=as_json)
+    paths, config = named_problem(problem or (), config)
     if not paths and run is None:
         raise UsageError(
             "nothing to make a prompt of",

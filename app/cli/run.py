@@ -121,13 +121,14 @@ def run(
       evoq run my_problem --model auto
       evoq run my_problem --set llm.model=NAME --set llm.base_url=http://localhost:8000/v1
       evoq run my_problem --reproducible --seed 7 --json
+      evoq run examples/bin_packing/funsearch_lite.yaml
       evoq run examples/online_bin_packing --dashboard
     """
-    from app.cli.plan import load_problem, plan_run, read_layers
+    from app.cli.plan import load_problem, named_problem, plan_run, read_layers
     from app.cli.target import find_target
 
-    screen, results = Screen(json=as_json), Path(out) if out else None
-    require_name(name)
+    paths, config = named_problem(problem, config)
+    screen = Screen(json=as_json)
     options = {
         "budget.proposals": iterations,
         "search.seed": seed,
@@ -136,9 +137,16 @@ def run(
         "llm.base_url": api_base,
     }
     layers = read_layers(assignments, config, options)
+    experiment = layers.experiment
+    require_name(name)
+    require_name(experiment.run or None, f"{config}: run_id")
+    name = name or experiment.run or None
+    results = Path(out) if out else None
+    if results is None and experiment.folder:
+        results = Path(experiment.folder, name) if name else None
     target = find_target(layers.choices)
     _require_possible(target, detach=detach, reproducible=reproducible, dashboard=dashboard)
-    loaded = load_problem([Path(path) for path in problem], layers, strict=strict)
+    loaded = load_problem(paths, layers, strict=strict)
     plan = plan_run(
         loaded, layers, local=not target.deployed, reproducible=reproducible, no_model=no_model
     )
@@ -163,7 +171,8 @@ def run(
             if name:
                 _require_new(session.store, name, RESULTS / name if results is None else None)
             name = name or free_name(session.store, loaded.name)
-            folder = require_writable((results or RESULTS / name).absolute())
+            folder = results or Path(experiment.folder or RESULTS, name)
+            folder = require_writable(folder.absolute())
             _remember(target, name, LocalState(str(folder), reproducible), screen)
             started = lifecycle.start(session.ctx, loaded, plan.new_run(name))
             hint = f"`evoq resume {name}` continues it"
@@ -243,14 +252,14 @@ def resume(
             raise
 
 
-def require_name(name: str | None) -> None:
+def require_name(name: str | None, where: str = "--name") -> None:
     """Raises `UsageError` unless a run may have that name; None is the default."""
     from app.config.layers import UsageError
 
     if name is not None and (not _NAME.fullmatch(name) or name.isdigit()):
         raise UsageError(
             "not a name for a run",
-            where="--name",
+            where=where,
             value=name,
             remedy="Use up to 100 letters, digits, dots, dashes and underscores, not digits alone.",
         )

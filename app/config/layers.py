@@ -82,11 +82,13 @@ class Choices:
     Attributes:
       source: Its name in messages: `--set`, `the environment`, a file's name, `the problem`.
       notices: Sentences for the user about what the source says without effect.
+      experiment: What a configuration of FunSearch-Lite says beside settings; None for others.
     """
 
     source: str
     values: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    experiment: lite.Experiment | None = None
 
 
 def from_assignments(assignments: Iterable[str]) -> Choices:
@@ -150,7 +152,7 @@ def from_file(text: str, where: str, *, foreign: Callable[[Any], bool]) -> Choic
     loaded = _parsed(text, where) if text.strip() else {}
     if lite.recognises(loaded):
         try:
-            return Choices(where, *lite.settings(loaded))
+            return Choices(where, *lite.settings(loaded), lite.experiment(loaded))
         except ValueError as error:
             raise UsageError(str(error), where=where, remedy="Correct the file.") from error
     if not _of_settings(loaded) and foreign(loaded):
@@ -175,6 +177,14 @@ def from_values(given: Mapping[Any, Any], where: str) -> Choices:
     for name, value in given.items():
         values.update(_entries(str(name), value, where))
     return Choices(where, values)
+
+
+def is_experiment(text: str) -> bool:
+    """Returns whether the text of a file is a configuration of FunSearch-Lite."""
+    try:
+        return lite.recognises(yaml.safe_load(text))
+    except yaml.YAMLError:
+        return False
 
 
 def misspelt(names: Iterable[str]) -> dict[str, str]:

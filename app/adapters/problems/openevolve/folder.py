@@ -104,6 +104,31 @@ def find(paths: Sequence[Path], config: Path | None = None) -> Layout:
     return Layout(folder, initial or _initial_program(folder), evaluator, config or own)
 
 
+def replaced_keys(paths: Sequence[Path], config: Path) -> tuple[str, ...]:
+    """Returns the keys of a folder's own configuration that another one changes or leaves out.
+
+    Raises:
+      ProblemError: A file is unreadable or no configuration.
+    """
+    own = find(paths).config if recognises(paths) else None
+    if own is None or own.resolve() == config.resolve():
+        return ()
+    before, after = (
+        config_yaml.read(
+            config_yaml.without_secrets(decoded(content(path), str(path)), str(path)), str(path)
+        )
+        for path in (own, config)
+    )
+    keys = [key for key, value in before.values.items() if after.values.get(key) != value]
+    for name, models, others in (
+        ("llm.models", before.models, after.models),
+        ("llm.evaluator_models", before.judges, after.judges),
+    ):
+        if models and models != others and name not in keys:
+            keys.append(name)
+    return tuple(sorted(keys))
+
+
 def _initial_program(folder: Path) -> Path:
     """Returns `initial_program.*`, else the one file with markers, else `initial*.*`."""
     files = sorted(
