@@ -60,10 +60,10 @@ def cost_rows(costs: Costs) -> dict[str, str]:
 
 
 def total_cost(costs: Costs) -> str:
-    """Returns the total of all known prices, and the cost of each admitted program."""
+    """Returns the total of all known prices, and the cost of each measured program."""
     parts = f"models {dollars(costs.models_usd)}, workers {dollars(costs.workers_usd)}"
     each = costs.per_admitted_usd
-    per = f"; {dollars(each)} for each admitted program" if each is not None else ""
+    per = f"; {dollars(each)} for each measured program" if each is not None else ""
     return f"{dollars(costs.cost_usd)} ({parts}){per}"
 
 

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.output import counted, duration
+from app.cli.output import counted, counted_measured, duration
 from app.domain.digits import number_text
 from app.domain.remedies import LEAST
 from app.domain.run import Run, RunState
@@ -223,7 +223,7 @@ class ProgressReader:
             self._fruitless = FRUITLESS
             return progress
         failed = since_best[kind]
-        soon = not (progress.admitted or self._explained)
+        soon = not (progress.measured or self._explained)
         least = LEAST if soon else self._fruitless
         if failed < least:
             return progress
@@ -244,7 +244,8 @@ def _first_progress(tx: Transaction, run: Run) -> Progress:
     return Progress(
         seq=run.events,
         done=sum(n for state, n in states.items() if state.final),
-        admitted=states.get(State.ADMITTED, 0),
+        measured=states.get(State.ADMITTED, 0),
+        entered=tx.history.entered(run.id),
         cuts=tx.history.cuts(run.id),
         failures=tx.history.failures(run.id),
         best=best.fitness if best else None,
@@ -428,7 +429,8 @@ def panel(status: RunStatus, stall: str) -> Group:
     table.add_row("best", Text(f"{best}{since}", style="bold green"), "")
     table.add_row("rate", f"{_rate(status)}   ETA {_eta(status)}", run.state.value)
     table.add_row("in flight", in_flight, "")
-    table.add_row("settled", f"{progress.admitted} admitted, cut {counted(progress.cuts)}", "")
+    measured = counted_measured(progress.measured, progress.entered)
+    table.add_row("settled", f"{measured}, cut {counted(progress.cuts)}", "")
     table.add_row("failed", failed, "")
     if _validated(status):
         table.add_row("validated", _validated(status), "")

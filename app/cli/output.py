@@ -203,6 +203,11 @@ def counted(kinds: Mapping[str, int]) -> str:
     return f"{sum(kinds.values())} ({named})" if parts else "0"
 
 
+def counted_measured(measured: int, entered: int) -> str:
+    """Returns the numbers of proposals that were measured, and that a cell of the archive took."""
+    return f"{measured} measured, of which {entered} entered the archive"
+
+
 def duration(seconds: float) -> str:
     """Returns a duration in its two largest units."""
     whole = round(seconds)

@@ -27,7 +27,15 @@ from app.cli.following import (
 )
 from app.cli.local_state import work_lock
 from app.cli.measurement import lines_of_workers, open_sandbox, protection_lines
-from app.cli.output import DONE, FAILED, ErrorReport, Screen, counted, duration
+from app.cli.output import (
+    DONE,
+    FAILED,
+    ErrorReport,
+    Screen,
+    counted,
+    counted_measured,
+    duration,
+)
 from app.cli.show import print_best
 from app.cli.target import (
     Ledger,
@@ -355,8 +363,8 @@ def report_end(
         notices += [shown.text] if isinstance(shown, NotMade) else []
     screen.say(
         f"{summary.iterations} proposals settled in {duration(summary.seconds)}: "
-        f"{summary.admitted} admitted, cut {counted(summary.cuts)}, failed "
-        f"{counted(summary.failures)}; files in {folder}"
+        f"{counted_measured(summary.measured, summary.entered)}, cut {counted(summary.cuts)}, "
+        f"failed {counted(summary.failures)}; files in {folder}"
     )
     if summary.explanation is not None:
         screen.say(f"commonest failure: {summary.explanation.text}")

@@ -20,6 +20,7 @@ from app.cli.output import (
     Screen,
     artifacts_document,
     counted,
+    counted_measured,
     duration,
     mean_of,
     number,
@@ -173,7 +174,8 @@ def _rows(
         yield "waits", waiting
     yield (
         "settled",
-        f"{summary.iterations} of {run.budget.proposals}: {summary.admitted} admitted, "
+        f"{summary.iterations} of {run.budget.proposals}: "
+        f"{counted_measured(summary.measured, summary.entered)}, "
         f"{sum(summary.cuts.values())} cut, {sum(summary.failures.values())} failed",
     )
     if run.rules.nested is not None:

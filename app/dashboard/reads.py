@@ -153,7 +153,7 @@ class TreeDocument:
     """The programs that became the best of a run, and their ancestors.
 
     Attributes:
-      admitted: Proposals that a cell took, seeds not counted.
+      measured: Proposals that were measured to the end, seeds not counted.
       improvements: How often the run had a new best; the tree has the newest
         `MOST_IMPROVEMENTS`.
       best: The newest; None before there is one.
@@ -161,7 +161,7 @@ class TreeDocument:
     """
 
     run: int
-    admitted: int
+    measured: int
     improvements: int
     best: ProgramId | None
     nodes: list[TreeNode]
@@ -344,10 +344,10 @@ class RunReader:
         best = [improvement.program for improvement in improvements[-MOST_IMPROVEMENTS:]]
         with self.store.begin(snapshot=True) as tx:
             births = tx.history.ancestry(run.id, best)
-            admitted = tx.history.states(run.id).get(State.ADMITTED, 0)
+            measured = tx.history.states(run.id).get(State.ADMITTED, 0)
         return TreeDocument(
             run=run.id,
-            admitted=admitted,
+            measured=measured,
             improvements=len(improvements),
             best=best[-1] if best else None,
             nodes=tree(births, frozenset(best)),

@@ -102,6 +102,10 @@ class History(Protocol):
         """Returns how many proposals of the budget were admitted, at most `limit`."""
         ...
 
+    def entered(self, run: int) -> int:
+        """Returns how many proposals of the budget a cell took when they were offered to it."""
+        ...
+
     def failures(self, run: int) -> dict[str, int]:
         """Returns how many proposals of the budget failed, by failure kind."""
         ...

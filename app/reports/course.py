@@ -67,7 +67,7 @@ class MeasuredProposal:
     Attributes:
       settled: Proposals of the budget that had settled by then; 0 for a seed.
       seconds: After the run's creation.
-      admitted: Whether a cell took it.
+      entered: Whether a cell took it.
     """
 
     settled: int
@@ -76,7 +76,7 @@ class MeasuredProposal:
     program: ProgramId
     island: int
     operator: str
-    admitted: bool
+    entered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,13 +101,13 @@ class Contribution:
     """What one operator, the models of one role, or a segment of the run contributed.
 
     Attributes:
-      admitted: Proposals that a cell took.
+      entered: Proposals that a cell took.
       refused: Measured proposals that no cell took.
       improvements: How many became the best of the run.
     """
 
     settled: int = 0
-    admitted: int = 0
+    entered: int = 0
     refused: int = 0
     cut: int = 0
     failed: int = 0
@@ -123,13 +123,13 @@ class MetricPoint:
     """A metric of the evaluator at one measured proposal, or at a new best of the run.
 
     Attributes:
-      settled, program, admitted: See `MeasuredProposal`.
+      settled, program, entered: See `MeasuredProposal`.
     """
 
     settled: int
     value: float
     program: ProgramId
-    admitted: bool
+    entered: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +261,11 @@ class Course:
         return MetricCourse(
             name,
             [
-                MetricPoint(points[row].settled, value, points[row].program, points[row].admitted)
+                MetricPoint(points[row].settled, value, points[row].program, points[row].entered)
                 for row, value in self._metrics_of_points.values(name)
             ],
             [
-                MetricPoint(best[row].settled, value, best[row].program, admitted=True)
+                MetricPoint(best[row].settled, value, best[row].program, entered=True)
                 for row, value in self._metrics_of_best.values(name)
             ],
         )
@@ -331,7 +331,7 @@ class Course:
         if not isinstance(fact, Founded):
             for share in self._shares(fact.operator, fact.role):
                 share.settled += 1
-                share.admitted += entered
+                share.entered += entered
                 share.refused += not entered
         if self._measured % self._stride == 0:
             self._points.append(

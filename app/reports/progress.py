@@ -31,7 +31,8 @@ class Progress:
     Attributes:
       seq: The last event folded in; 0 before the first.
       done: Settled proposals of the budget.
-      admitted: Settled proposals that were offered to the archive.
+      measured: Settled proposals that were measured and offered to the archive.
+      entered: Those of them that a cell of the archive took.
       cuts: Cut ones by reason.
       failures: Failed ones by failure kind.
       failures_since_best: Those that failed since the best fitness last rose.
@@ -46,7 +47,8 @@ class Progress:
 
     seq: int = 0
     done: int = 0
-    admitted: int = 0
+    measured: int = 0
+    entered: int = 0
     cuts: Mapping[str, int] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
     failures_since_best: Mapping[str, int] = field(default_factory=dict)
@@ -131,7 +133,8 @@ def _settled(before: Progress, event: Event, fact: Settling) -> dict[str, Any]:
         since_best = {**since_best, kind: since_best.get(kind, 0) + 1}
     return {
         "done": before.done + 1,
-        "admitted": before.admitted + isinstance(fact, Admitted | Refused),
+        "measured": before.measured + isinstance(fact, Admitted | Refused),
+        "entered": before.entered + isinstance(fact, Admitted),
         "cuts": cuts,
         "failures": failures,
         "failures_since_best": since_best,

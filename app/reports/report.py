@@ -109,7 +109,8 @@ def _run(
             ("problem", f"{code(problem.name)} ({run.problem[:12]}, {problem.format})"),
             ("state", f"{run.state.value} {code(redacted(run.reason))}"),
             ("settled", f"{summary.iterations} of {run.budget.proposals} proposals"),
-            ("admitted", str(summary.admitted)),
+            ("measured", str(summary.measured)),
+            ("entered the archive", str(summary.entered)),
             ("took", f"{summary.seconds:.0f} s"),
             ("best fitness", _best_text(summary)),
             *(

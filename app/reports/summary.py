@@ -163,6 +163,8 @@ class Summary:
 
     Attributes:
       iterations: Settled proposals of the budget.
+      measured: Those that were measured and offered to the archive; their state is `admitted`.
+      entered: Those of them that a cell of the archive took.
       cuts: Cut proposals by reason.
       failures: Failed proposals by kind.
       savings: What was not evaluated.
@@ -180,7 +182,8 @@ class Summary:
 
     run: Run
     iterations: int
-    admitted: int
+    measured: int
+    entered: int
     cuts: Mapping[str, int]
     failures: Mapping[str, int]
     best: BestProgram | None
@@ -215,7 +218,8 @@ def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
         return Summary(
             run=row,
             iterations=settled,
-            admitted=admitted,
+            measured=admitted,
+            entered=tx.history.entered(run),
             cuts=cuts,
             failures=failures,
             best=_best(tx, row, validated),
@@ -360,7 +364,9 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "operators": dict(run.operators),
         "budget": run.budget.proposals,
         "iterations": summary.iterations,
-        "admitted": summary.admitted,
+        "measured": summary.measured,
+        "entered": summary.entered,
+        "admitted": summary.measured,
         "cut": sum(summary.cuts.values()),
         "cuts": dict(summary.cuts),
         "failures": dict(summary.failures),

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from app.adapters.tuning.cma import ask as cma
+from app.cli.output import counted_measured
 from app.domain.evaluation import Cases, Evaluation, Failure, FailureKind, Trial
 from app.domain.events import SETTLING, EventKind
 from app.domain.operator import Brief, Conversation, Offspring, Operator
@@ -20,6 +21,8 @@ from app.domain.search.cohort import State
 from app.domain.source.imports import ImportPolicy
 from app.engine import lifecycle, steps
 from app.engine.context import Context
+from app.reports.progress import Progress, fold
+from app.reports.summary import document, summarise
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.executors import RecordedMessages, planned
 from tests.engine.toy import ToySandbox, interpret, problem
@@ -423,3 +426,19 @@ def test_an_island_counts_the_children_of_its_fittest(ctx: Context) -> None:
     assert max(bred.children for bred in all_) > 2
     counted = [(one.elite, one.children) for one in few]
     assert counted == [(one.elite, min(2, one.children)) for one in all_[:4]]
+
+
+def test_what_was_measured_and_what_entered_a_cell_are_counted_apart(ctx: Context) -> None:
+    run_id = run_to_the_end(ctx, problem(), new_run(problem(), budget=40))
+
+    summary = summarise(ctx.store, run_id, problem())
+    with ctx.store.begin() as tx:
+        progress = fold(Progress(), tx.events.read(run_id, limit=10_000))
+        states = tx.history.states(run_id)
+    assert 0 < summary.entered < summary.measured == states[State.ADMITTED]
+    assert (progress.measured, progress.entered) == (summary.measured, summary.entered)
+    answer = document(summary, None)
+    assert (answer["measured"], answer["entered"]) == (summary.measured, summary.entered)
+    assert f"of which {summary.entered} entered" in counted_measured(
+        summary.measured, summary.entered
+    )

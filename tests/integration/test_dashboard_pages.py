@@ -325,7 +325,7 @@ def test_the_tree_of_thousands_of_programs_shows_what_led_to_improvements(
 
     tree = main.get_by_role("region", name="Tree")
     expect(tree.get_by_role("link", name=best[:12])).to_be_visible()
-    expect(main).to_contain_text("programs of 5,000 that were admitted")
+    expect(main).to_contain_text("programs of 5,000 that were measured")
     expect(main).to_contain_text("(51, marked by ★)")
     assert tree.locator("li").count() == MOST_DRAWN
     side = tree.locator("ol summary").first

@@ -92,4 +92,4 @@ def test_the_workers_of_a_run_send_one_trace_of_each_proposal_and_charge_their_t
     assert costs["models_usd"] == 0.0
     assert costs["cost_usd"] == pytest.approx(costs["workers_usd"])
     assert "none: no model was asked" in shown
-    assert "for each admitted program" in shown
+    assert "for each measured program" in shown

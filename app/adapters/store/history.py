@@ -9,6 +9,7 @@ from app.adapters.store.archive import SqlArchive
 from app.adapters.store.codec import evaluation_of, metrics_of, settled_of
 from app.adapters.store.driver import row, rows, value
 from app.domain.evaluation import Evaluation
+from app.domain.events import EventKind
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Quality
@@ -262,6 +263,10 @@ _FUNNEL = """
     FROM reaching GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
 """
 """A quality is an array: Postgres compares arrays from the left, as `Quality` its fields."""
+_ENTERED = """
+    SELECT count(*) FROM events WHERE run = %(run)s AND kind = %(kind)s
+        AND CAST(data ->> 'proposal' AS bigint) >= 0
+"""
 _REUSED = """
     SELECT count(*) AS trials, coalesce(sum((evaluation ->> 'saved_seconds')::float8), 0) AS seconds
     FROM trials WHERE run = %(run)s AND evaluation ->> 'saved_seconds' IS NOT NULL
@@ -374,6 +379,9 @@ class SqlHistory:
 
     def admitted(self, run: int, limit: int) -> int:
         return int(value(self._c, _ADMITTED, {"run": run, "limit": limit}))
+
+    def entered(self, run: int) -> int:
+        return int(value(self._c, _ENTERED, {"run": run, "kind": EventKind.ADMITTED.value}))
 
     def failures(self, run: int) -> dict[str, int]:
         return {record.failure_kind: record.n for record in rows(self._c, _FAILURES, {"run": run})}

@@ -114,7 +114,7 @@ def curve(
     scale = scale_of(values, improvements[-1].fitness if improvements else None)
     steps = _steps(((best.settled, best.fitness) for best in improvements), settled, scale)
     marks = [
-        MetricPoint(point.settled, point.fitness, point.program, point.admitted) for point in points
+        MetricPoint(point.settled, point.fitness, point.program, point.entered) for point in points
     ]
     best = {**_step_line("best so far", steps), "markLine": _baselines(baselines, scale)}
     series = [best, *_scatters("fitness", marks, scale)]
@@ -174,7 +174,7 @@ def _scatters(value: str, points: Sequence[MetricPoint], scale: Scale) -> list[d
             "data": tuple(
                 (point.settled, scale.at(point.value), point.program[:ID_CHARS])
                 for point in points
-                if point.admitted is taken and scale.shows(point.value)
+                if point.entered is taken and scale.shows(point.value)
             ),
         }
 
@@ -184,7 +184,7 @@ def _scatters(value: str, points: Sequence[MetricPoint], scale: Scale) -> list[d
 def outcomes(segments: Sequence[Contribution], span: int) -> dict[str, Any]:
     """Returns what became of the proposals: of each `span` that settled one after the other."""
     parts = {
-        "entered a cell": (ENTERED, [segment.admitted for segment in segments]),
+        "entered a cell": (ENTERED, [segment.entered for segment in segments]),
         "no cell": (NO_CELL, [segment.refused for segment in segments]),
         "cut": (CUT, [segment.cut for segment in segments]),
         "failed": (FAILED, [segment.failed for segment in segments]),

@@ -162,7 +162,7 @@ async def _draw(sources: Sources, runs: Sequence[Run]) -> None:
     if len(problems) > 1:
         say("These runs have different problems: their fitness is not comparable.", "notice")
     chart = Chart("Best fitness so far of each run")
-    columns = ("run", "problem", "best", "settled", "admitted", "failed", "cut", "time of the best")
+    columns = ("run", "problem", "best", "settled", "measured", "failed", "cut", "time of the best")
     grid = Grid(columns, name="Runs", empty="", numbers=columns[2:])
     heading("Settings that differ")
     settings = Grid(
@@ -198,7 +198,7 @@ async def _draw(sources: Sources, runs: Sequence[Run]) -> None:
                     run.problem_name,
                     number(progress.best),
                     str(progress.done),
-                    str(progress.admitted),
+                    str(progress.measured),
                     str(sum(progress.failures.values())),
                     str(sum(progress.cuts.values())),
                     duration(last[0].seconds) if last else "–",

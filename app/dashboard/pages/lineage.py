@@ -52,7 +52,7 @@ class _LineageView:
             name="Lineage",
             numbers=("fitness", "gain", "settled after"),
             words="changes",
-            empty="This program was not admitted to the archive, so it has no lineage in it.",
+            empty="This program was not measured to the end, so it has no lineage.",
         )
         self._older = ui.button("Show older ones", on_click=self._show_more)
         self._older.props("outline dense no-caps").set_visibility(False)
@@ -73,7 +73,7 @@ class _LineageView:
         set_text(
             self._said,
             f"{len(line)} programs, the newest first; ★ marks those that were the best of "
-            f"the run when they were admitted.",
+            f"the run when they were measured.",
         )
         self._rows = [
             _cells(run, row, line[n + 1] if n + 1 < len(line) else None, records)

@@ -121,7 +121,7 @@ def _draw(run: Run, program: ProgramDocument, title: str, diff: str) -> None:
     children = Grid(
         ("program", "fitness", "changes"),
         name="Children",
-        empty="No child of it was admitted.",
+        empty="No child of it was measured.",
         numbers=("fitness",),
         words="changes",
     )

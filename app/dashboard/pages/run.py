@@ -430,7 +430,7 @@ def _share_rows(shares: dict[str, Contribution]) -> list[list[Cell]]:
     return [
         [
             name,
-            *(f"{n:,}" for n in (share.settled, share.admitted, share.refused)),
+            *(f"{n:,}" for n in (share.settled, share.entered, share.refused)),
             *(f"{n:,}" for n in (share.cut, share.failed)),
             f"{share.improvements} ({share.improvements / improvements:.0%})"
             if improvements

@@ -73,13 +73,13 @@ class _TreeView:
 
 def _summary(tree: TreeDocument) -> str:
     if not tree.nodes:
-        return "No program has been admitted yet: the tree begins with the seeds."
+        return "No program has been measured yet: the tree begins with the seeds."
     marked = sum(node.improvement for node in tree.nodes)
     left = tree.improvements - marked
     newest = f"; {left:,} older or repeated ones are left out" if left else ""
     return (
-        f"{_counted(len(tree.nodes), 'program')} of {tree.admitted:,} that were admitted: those "
-        f"that were the best of the run when they were admitted ({marked:,}, marked by ★{newest}), "
+        f"{_counted(len(tree.nodes), 'program')} of {tree.measured:,} that were measured: those "
+        f"that were the best of the run when they were measured ({marked:,}, marked by ★{newest}), "
         f"and their ancestors. The first branch leads to the best program; a line that goes "
         f"straight down is parent and child."
     )

@@ -60,7 +60,7 @@ def test_a_metric_is_drawn_at_each_program_with_a_line_through_the_best():
         return MetricPoint(settled, value, PROGRAM, admitted)
 
     metric = MetricCourse(
-        "latency", [point(0, 5.0), point(1, 3.0, admitted=False), point(2, 4.0)], [point(0, 5.0)]
+        "latency", [point(0, 5.0), point(1, 3.0, entered=False), point(2, 4.0)], [point(0, 5.0)]
     )
 
     options = metric_curve(metric, 9, {"initial": 5.0})

@@ -73,7 +73,7 @@ def test_an_operator_gets_the_improvement_that_its_proposal_made():
 
     assert folded.operators["diff"].improvements == 1
     assert (folded.operators["diff"].settled, folded.operators["diff"].failed) == (2, 1)
-    assert (folded.operators["rewrite"].refused, folded.operators["rewrite"].admitted) == (1, 0)
+    assert (folded.operators["rewrite"].refused, folded.operators["rewrite"].entered) == (1, 0)
     assert [(best.settled, best.operator) for best in folded.improvements][-1] == (1, "diff")
     assert [point.settled for point in folded.points] == [0, 1, 2]
 

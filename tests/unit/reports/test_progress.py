@@ -51,7 +51,7 @@ def test_every_way_of_settling_is_counted_once():
         ],
     )
 
-    assert (progress.done, progress.admitted) == (6, 2)
+    assert (progress.done, progress.measured, progress.entered) == (6, 2, 1)
     assert progress.cuts == {"duplicate": 1}
     assert progress.failures == {"timeout": 2, "syntax": 1}
     assert progress.seq == 6
