@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from app.domain.evaluation import Failure, fitness_names, merged_metrics
-from app.domain.events import EventKind, Noticed
+from app.domain.events import Changed, EventKind, Noticed
 from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.remedies import Explanation
@@ -264,8 +264,13 @@ def read_places(tx: Transaction, run: int) -> Places:
 
 def notices(tx: Transaction, run: int) -> tuple[str, ...]:
     """Returns the first `MOST_NOTICES` texts for the user of a run, oldest first."""
-    events = tx.events.read(run, limit=MOST_NOTICES, kinds=(EventKind.NOTICED,))
-    return tuple(event.fact.text for event in events if isinstance(event.fact, Noticed))
+    kinds = (EventKind.NOTICED, EventKind.CHANGED)
+    facts = [event.fact for event in tx.events.read(run, limit=MOST_NOTICES, kinds=kinds)]
+    return tuple(
+        f"changed {fact.text}" if isinstance(fact, Changed) else fact.text
+        for fact in facts
+        if isinstance(fact, Noticed | Changed)
+    )
 
 
 def _best(tx: Transaction, run: Run, validated: Sequence[ValidatedProgram]) -> BestProgram | None:

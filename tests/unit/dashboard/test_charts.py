@@ -56,8 +56,8 @@ def test_a_bar_of_outcomes_is_named_after_its_first_proposal():
 
 
 def test_a_metric_is_drawn_at_each_program_with_a_line_through_the_best():
-    def point(settled: int, value: float, admitted: bool = True) -> MetricPoint:
-        return MetricPoint(settled, value, PROGRAM, admitted)
+    def point(settled: int, value: float, entered: bool = True) -> MetricPoint:
+        return MetricPoint(settled, value, PROGRAM, entered)
 
     metric = MetricCourse(
         "latency", [point(0, 5.0), point(1, 3.0, entered=False), point(2, 4.0)], [point(0, 5.0)]
