@@ -55,9 +55,8 @@ _JUDGES = (
     "the judges of the run would change with it, and programs that others rated are not "
     "comparable: name the present ones in llm.roles.judge.models, too"
 )
-_READ_AT_START = (
-    "it is read when the run's workers start: pause the run, then give it to `evoq resume`"
-)
+_READ_AT_START = "it is read when the run's workers start"
+_RESTART = "Pause the run, then give it to `evoq resume`."
 
 
 def revision_of(
@@ -78,6 +77,9 @@ def revision_of(
     budget = {"budget": asdict(run.budget)}
     before = with_values({**run.settings, **budget}, Choices("--set"))
     after = with_values({**run.settings, **budget}, Choices("--set", dict(values)))
+    planned = max(after.budget.proposals, run.proposals)  # none that was planned is taken back
+    capped = after.budget.model_copy(update={"proposals": planned})
+    after = after.model_copy(update={"budget": capped})
     facts = _differences(before, after)
     for fact in facts:
         if why := _fixed(fact.setting):
@@ -125,7 +127,7 @@ def _require_changeable(run: Run, values: Mapping[str, Any]) -> None:
         if name == "sandbox.compare_modes":
             raise _refused(name, value, "only `evoq check` reads it")
         if owner_of(name) is not Owner.RUN and run.state is RunState.RUNNING:
-            raise _refused(name, value, _READ_AT_START)
+            raise _refused(name, value, _READ_AT_START, _RESTART)
 
 
 def _fixed(setting: str) -> str:
@@ -133,12 +135,13 @@ def _fixed(setting: str) -> str:
     return FIXED.get(setting) or FIXED.get(setting.partition(".")[0], "")
 
 
-def _refused(setting: str, value: Any, why: str) -> UsageError:
+def _refused(setting: str, value: Any, why: str, remedy: str = "") -> UsageError:
+    when = "while a run goes on" if remedy else "once a run has begun"
     return UsageError(
-        f"`{setting}` cannot be changed once a run has begun: {why}",
+        f"`{setting}` cannot be changed {when}: {why}",
         where="--set",
         value=repr(value)[:80],
-        remedy="Leave it out, or start another run with it.",
+        remedy=remedy or "Leave it out, or start another run with it.",
     )
 
 

@@ -202,7 +202,7 @@ def test_a_value_out_of_range_and_caps_without_prices_are_refused() -> None:
 
 
 def test_what_workers_read_at_their_start_waits_for_a_resume() -> None:
-    with pytest.raises(UsageError, match=r"pause the run, then give it to `evoq resume`"):
+    with pytest.raises(UsageError, match=r"Pause the run, then give it to `evoq resume`"):
         revision(begun(), {"sandbox.cpus": 2})
 
     assert revision(begun(state=RunState.PAUSED), {"sandbox.cpus": 2}).changes
@@ -215,3 +215,10 @@ def test_variables_that_a_run_does_not_take_are_named() -> None:
         "EVOQ_LLM__MODEL",
         "EVOQ_SEARCH__ISLANDS",
     ]
+
+
+def test_a_budget_is_not_less_than_what_was_planned() -> None:
+    found = revision(replace(begun(), proposals=12), {"budget.proposals": 1})
+
+    assert found.budget.proposals == 12
+    assert [fact.after for fact in found.changes] == [12]
