@@ -9,6 +9,7 @@ finite becomes {"__nonfinite__": "nan" | "inf" | "-inf"}, another object {"__obj
 
 from __future__ import annotations
 
+import contextlib
 import json
 import operator
 import os
@@ -286,9 +287,11 @@ class _Writer:
 def _number(value: Any) -> Any:
     """Returns an object as a number, which may be a tensor, a fraction or a decimal; else None."""
     defined = {name for kind in type(value).__mro__ for name in vars(kind)}
-    try:
-        if "__index__" in defined:
+    if "__index__" in defined:
+        # A tensor defines it whatever it holds, and refuses where that is no integer.
+        with contextlib.suppress(Exception):
             return _Writer().value(operator.index(value), 0)
+    try:
         return _finite(float(value)) if "__float__" in defined else None
     except OverflowError:
         return _finite(float("-inf") if value < 0 else float("inf"))

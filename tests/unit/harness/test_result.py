@@ -22,6 +22,11 @@ class Tensor:
             raise RuntimeError("a Tensor with several elements cannot be converted to Scalar")
         return self.values[0]
 
+    def __index__(self) -> int:
+        if len(self.values) != 1 or not self.values[0].is_integer():
+            raise TypeError("only integer tensors of a single element can be converted")
+        return int(self.values[0])
+
     def __repr__(self) -> str:
         return f"tensor{self.values}"
 
