@@ -144,6 +144,12 @@ NOTES = os.path.join(tempfile.mkdtemp(), "notes")
 with open(NOTES, "w") as file:
     file.write("marmot")
 
+def named(path):
+    import subprocess
+    known = os.path.islink("/etc/passwd") or not os.path.isdir("/etc/evoq")
+    done = subprocess.run(["id", "-un"], capture_output=True, text=True)
+    return {"known": known, "name": done.stdout.strip()}
+
 def tool(path):
     import subprocess
     subprocess.run(["no-such-compiler", path], check=True)
@@ -635,6 +641,17 @@ def solve(x):
             assert found["program"] == []
         assert not (data / "new").exists()
 
+    def test_a_library_may_lock_its_own_files(self, sandbox: Sandbox, mode: Mode) -> None:
+        program = b"""
+import fcntl
+def solve(x):
+    with open("lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_UN)
+    return x * x
+"""
+        assert metrics(sandbox.run(self.job(mode, program))) == {"combined_score": 25}
+
     def test_a_program_changes_the_modes_of_its_own_files(
         self, sandbox: Sandbox, mode: Mode
     ) -> None:
@@ -733,6 +750,15 @@ def solve(x):
     def test_a_later_trial_pays_no_boot(self, sandbox: Sandbox, mode: Mode) -> None:
         sandbox.run(self.job(mode, SQUARE))
         assert sandbox.run(self.job(mode, SQUARE)).boot_seconds == 0.0
+
+
+def require_a_name(sandbox: Sandbox, mode: Mode) -> None:
+    """Requires that a tool, which asks no Python, knows the name of a sandbox's identity."""
+    job = Job(problem(), "named", ((".py", SQUARE),), LIMITS, mode)
+    found = metrics(sandbox.run(job))
+    if not found["known"]:
+        pytest.skip("the default image is an old one: docker build evoqueue-sandbox:1 anew")
+    assert found["name"] == "evoq"
 
 
 class SampledSandboxContract(SandboxContract):

@@ -36,6 +36,7 @@ from tests.contracts.sandbox import (
     SandboxContract,
     metrics,
     problem,
+    require_a_name,
 )
 
 OWNER = os.environ.setdefault("SANDBOX_TEST_OWNER", f"tests-{uuid4().hex[:12]}")
@@ -72,6 +73,9 @@ class TestContainers(SandboxContract):
     @pytest.fixture
     def sandbox(self, containers: Sandbox) -> Sandbox:
         return containers
+
+    def test_tools_know_the_name_of_the_user(self, sandbox: Sandbox, mode: Mode) -> None:
+        require_a_name(sandbox, mode)
 
 
 @pytest.mark.docker

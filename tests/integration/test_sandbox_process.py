@@ -5,8 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from app.adapters.sandbox.process import ProcessSandbox
+from app.domain.problem import Mode
 from app.ports.protocols import Sandbox, Unavailable
-from tests.contracts.sandbox import POOL, SampledSandboxContract, SandboxContract
+from tests.contracts.sandbox import (
+    POOL,
+    SampledSandboxContract,
+    SandboxContract,
+    require_a_name,
+)
 
 
 def sandbox_behind(level: str) -> ProcessSandbox:
@@ -34,6 +40,9 @@ class TestPrivilegedProcesses(SandboxContract):
     def sandbox(self, privileged: Sandbox) -> Sandbox:
         return privileged
 
+    def test_tools_know_the_name_of_the_user(self, sandbox: Sandbox, mode: Mode) -> None:
+        require_a_name(sandbox, mode)
+
 
 @pytest.fixture(scope="module")
 def unprivileged() -> Iterator[Sandbox]:
@@ -46,6 +55,9 @@ class TestUnprivilegedProcesses(SampledSandboxContract):
     @pytest.fixture
     def sandbox(self, unprivileged: Sandbox) -> Sandbox:
         return unprivileged
+
+    def test_tools_know_the_name_of_the_user(self, sandbox: Sandbox, mode: Mode) -> None:
+        require_a_name(sandbox, mode)
 
 
 @pytest.fixture(scope="module")

@@ -271,7 +271,8 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
         add(_LOAD, _NUMBER_AT)
     if not permissions.locks:
         add(_EQUAL, _FLOCK[column], 0, 1)
-        add(_RETURN, _ERRNO | errno.ENOLCK)
+        # Without an effect and without an error: libraries lock files that nobody else can reach.
+        add(_RETURN, _ERRNO)
     for *calls, argument in () if permissions.others else _OF_OTHERS.values():
         add(_EQUAL, calls[column], 0, 4)
         add(_LOAD, _FIRST_ARGUMENT_AT + argument * _ARGUMENT_BYTES)
