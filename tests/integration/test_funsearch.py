@@ -113,6 +113,7 @@ def test_a_run_of_an_example_comes_to_its_end(ctx, sandbox, name):
         (text("priority(n), 'hash'"), {"inputs": 3}, 3.0),
         (text("{'score': priority(n), 'bins': 9}"), {"inputs": 3}, 3.0),
         (text("{'small': priority(n), 'large': 9}"), {"inputs": 3}, 6.0),
+        (text("{'one': 1.6e308 + priority(n), 'other': 1.6e308}"), {"inputs": 3}, 1.6e308),
         (text("__import__('numpy').int64(priority(n))"), {"inputs": 3}, 3.0),
         (text("priority(n) + w", parameters="n, w"), {"inputs": "(3, 4)"}, 7.0),
         (text("priority(n)[1]"), {"inputs": [[3, 4]]}, 4.0),
@@ -121,7 +122,8 @@ def test_a_run_of_an_example_comes_to_its_end(ctx, sandbox, name):
         (text("priority(9)", parameters="_"), {}, 9.0),
     ],
     ids=[
-        *("last", "mean", "pair", "dict with score", "dict", "numpy", "two arguments", "a list"),
+        *("last", "mean", "pair", "dict with score", "dict", "dict of large numbers", "numpy"),
+        *("two arguments", "a list"),
         *("default", "no argument", "ignored argument"),
     ],
 )

@@ -11,7 +11,6 @@ import yaml
 from app.adapters.problems.openevolve.keys import KEYS, MODEL_KEYS, Key, Kind
 from app.adapters.problems.yaml_text import composed, guarded, pairs
 from app.config import yaml_values
-from app.domain.finite import LARGEST
 from app.domain.problem import ProblemError
 from app.domain.secrets import KEY_NAME, REDACTED, without_keys
 
@@ -243,8 +242,7 @@ def _fits(kind: Kind, value: Any) -> bool:
         case Kind.INTEGER:
             return isinstance(value, int) and not isinstance(value, bool)
         case Kind.NUMBER:
-            known = isinstance(value, int | float) and not isinstance(value, bool)
-            return known and abs(value) <= LARGEST
+            return isinstance(value, int | float) and not isinstance(value, bool)
         case Kind.TRUTH:
             return isinstance(value, bool)
         case Kind.TEXT:
