@@ -344,8 +344,8 @@ def _model(target: Target) -> Finding:
 
     try:
         layers = with_local_model([from_environment(os.environ)])
-    except UsageError as error:
-        return Finding("model", False, f"{error.where}: {error.what} ({error.value})", error.remedy)
+    except UsageError as usage:
+        return Finding("model", False, f"{usage.where}: {usage.what} ({usage.value})", usage.remedy)
     specs = {
         (spec.name, spec.base_url, spec.key_variable): spec
         for model in resolved(layers, {}).settings.llm.every_model

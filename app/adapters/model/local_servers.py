@@ -37,6 +37,7 @@ LM_STUDIO = Kind("LM Studio", 1234)
 OLLAMA = Kind("Ollama", 11434)
 KINDS = (VLLM, LLAMACPP, LM_STUDIO, OLLAMA)
 """In the order in which one is taken: first those that somebody started for one model."""
+USUAL = tuple(kind.base_url for kind in KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class NoServer:
 
 
 def local_servers(
-    base_urls: Sequence[str] = tuple(kind.base_url for kind in KINDS), key: str = ""
+    base_urls: Sequence[str] = USUAL, key: str = ""
 ) -> tuple[list[LocalServer], list[NoServer]]:
     """Asks each address, and returns the servers that offer a model, and the other addresses."""
     found, absent = [], []

@@ -218,7 +218,7 @@ def _unbound(program: _Program) -> list[Fault]:
     if not missing or "NameError" in program.caught:
         return []
     called = {node.func.id for node in _calls(program) if isinstance(node.func, ast.Name)}
-    faults = {}
+    faults: dict[str, Fault] = {}
     for node in program.loads:
         if node.id in missing:
             noun, verb = ("function", "called") if node.id in called else ("name", "used")
