@@ -94,7 +94,7 @@ def apply(ctx: Context, run: Run, values: Mapping[str, Any], screen: Screen) -> 
     revision = revision_of(run, values, ctx.problem(run.problem), ctx.operators)
     if not revision.changes:
         if values:
-            screen.note(f"notice: {run.name} has these values already: nothing was changed")
+            screen.note(f"notice: nothing was changed: {run.name} has these values already")
         return {}
     if not lifecycle.change(ctx, run, revision):
         raise CommandError(
