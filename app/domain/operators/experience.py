@@ -6,7 +6,6 @@ from the bounded reads of a brief, so nothing is stored for them.
 """
 
 import ast
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -68,8 +67,8 @@ class Experience:
 def experience(brief: Brief, parent: Program) -> Experience:
     """Returns what the siblings and the failed children of a parent's lineage tell."""
     bases = [parent, *(record.program for record in brief.ancestry.ancestors)]
-    succeeded: Counter[str] = Counter()
-    failed: Counter[str] = Counter()
+    succeeded: dict[str, float] = {}
+    failed: dict[str, float] = {}
     for sibling in brief.siblings:
         _count(succeeded, bases, sibling.program, sibling.changes)
     for child in brief.ancestry.failures:
@@ -78,17 +77,19 @@ def experience(brief: Brief, parent: Program) -> Experience:
     return Experience(succeeded, failed)
 
 
-def _count(counts: Counter[str], bases: Sequence[Program], child: Program, changes: str) -> None:
+def _count(
+    counts: dict[str, float], bases: Sequence[Program], child: Program, changes: str
+) -> None:
     """Counts the edits of a child, and the lines that it lacks of the program nearest to it."""
     kept = _lines(child)
     base = min(bases, key=lambda one: len(_lines(one) - kept))
     lacking = sorted(_lines(base) - kept)
     for line in lacking:
         for key in _places([line], base):
-            counts[key] += 1.0 / len(lacking)
+            counts[key] = counts.get(key, 0.0) + 1.0 / len(lacking)
     edits = _edits(changes)
     for key in edits:
-        counts[key] += 1.0 / len(edits)
+        counts[key] = counts.get(key, 0.0) + 1.0 / len(edits)
 
 
 def _lines(program: Program) -> frozenset[str]:

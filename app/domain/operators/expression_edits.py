@@ -197,14 +197,14 @@ def move_position(target: EditTarget, rng: Random) -> Change | None:
         return None
     site, node, before = rng.choice(places)
     whole = ast.unparse(node.value)
-    index = rng.choice(
+    moved = rng.choice(
         (
             str(rng.choice((0, -1))),
             f"len({whole}) // 2",
             f"{before + rng.randint(1, 9)} % len({whole})",
         )
     )
-    text = f"{whole}[{index}]"
+    text = f"{whole}[{moved}]"
     if text == ast.unparse(node):
         return None
     return replaced(target, [(site, _expression(text))], f"{shown(node)} becomes {cut(text)}")

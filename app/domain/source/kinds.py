@@ -418,9 +418,9 @@ class Kinds:
             case ast.JoinedStr():
                 return TEXT
             case ast.NamedExpr(target=target, value=value):
-                known = self._value(value, scope)
-                self._bind(target, known, scope, value)
-                return known
+                named = self._value(value, scope)
+                self._bind(target, named, scope, value)
+                return named
             case ast.Starred(value=value) | ast.Await(value=value):
                 self._value(value, scope)
         return _MIXED
@@ -767,8 +767,8 @@ class _Steps:
             case ast.Subscript(value=value, slice=ast.Slice()), _:
                 self.follow(value, path, scope)
             case ast.Subscript(value=value, slice=index), _:
-                place = number(index)
-                self.follow(value, (place if isinstance(place, int) else _ELEMENT, *path), scope)
+                chosen = number(index)
+                self.follow(value, (chosen if isinstance(chosen, int) else _ELEMENT, *path), scope)
             case ast.ListComp(elt=part) | ast.GeneratorExp(elt=part) | ast.SetComp(elt=part), (
                 _,
                 *rest,

@@ -146,8 +146,8 @@ class _SiteWalk:
                 self.statements(statement.body, names)
             case ast.Expr(value=ast.Call() as call):  # its result is not used
                 if self.source.within(statement):
-                    for inner in _operands(Site(call, statement, names)):
-                        self._find(inner._replace(whole=not _takes_fractions(call)))
+                    for operand in _operands(Site(call, statement, names)):
+                        self._find(operand._replace(whole=not _takes_fractions(call)))
             case ast.Assign() | ast.AugAssign() | ast.AnnAssign() | ast.Return() | ast.Expr():
                 if statement.value is not None:
                     whole = not isinstance(statement, ast.Return) or self._returns_whole(statement)
