@@ -408,28 +408,25 @@ def _endpoint_error(url: str, key: str) -> str:
     import urllib.error
     import urllib.request
 
-    from app.adapters.model.providers.proxies import (
-        answered_by_proxy,
-        environment_proxy,
-        proxy_refusal,
-    )
+    from app.adapters.proxies import answered_by_proxy, proxy_of
 
-    proxy = environment_proxy(url)
-    proxies = dict.fromkeys(("http", "https"), proxy.url) if proxy else {}
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
     request = urllib.request.Request(f"{url.rstrip('/')}/models")
     if key:
         request.add_header("Authorization", f"Bearer {key}")
+    proxy = proxy_of(url)
+    # Without a value, `urllib` would choose a proxy by rules of its own.
+    through = {} if proxy is None else {"http": proxy.url, "https": proxy.url}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(through))
     try:
         with opener.open(request, timeout=ENDPOINT_SECONDS):
             return ""
     except urllib.error.HTTPError as error:
         page = error.read().decode("utf-8", "replace")
-        if proxy and answered_by_proxy(error.code, dict(error.headers), page):
-            return proxy_refusal(proxy, url, error.code)
+        if proxy is not None and answered_by_proxy(url, error.code, error.headers, page):
+            return f"{proxy} answered status {error.code} in place of the endpoint"
         return "" if error.code == 404 else f"status {error.code}"
     except (OSError, ValueError) as error:
-        return str(error)
+        return str(error) if proxy is None else f"through {proxy}: {error}"
 
 
 def _disk(target: Target) -> Finding:

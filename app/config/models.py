@@ -75,19 +75,28 @@ _MaxTokens: TypeAlias = Annotated[
     Field(ge=1, description="Tokens of the longest completion, reasoning included."),
 ]
 _Timeout: TypeAlias = Annotated[
-    float | None, Field(gt=0, description="Seconds that one attempt of a request may take.")
+    float | None,
+    Field(
+        gt=0,
+        description="Seconds of silence between two tokens of a reply, after which the attempt "
+        "ends; its length has no limit. Five times as long is waited for a first token until 30 "
+        "are known.",
+    ),
 ]
 _MinTimeout: TypeAlias = Annotated[
     float | None,
     Field(
         gt=0,
-        description="Lower bound in seconds of the adaptive request time-out; the value of "
-        "`llm.timeout_seconds` switches adapting off.",
+        description="Lower bound in seconds of the wait for a first token, which follows from "
+        "recent ones; five times `llm.timeout_seconds` switches adapting off.",
     ),
 ]
 _Deadline: TypeAlias = Annotated[
     float | None,
-    Field(gt=0, description="Seconds that all attempts of a request may take together."),
+    Field(
+        gt=0,
+        description="Seconds without a token that all attempts of a request may take together.",
+    ),
 ]
 _Retries: TypeAlias = Annotated[
     int | None, Field(ge=0, description="Attempts of a request after the first one.")
@@ -227,7 +236,7 @@ class ModelSettings(RoleSettings):
     max_tokens: _MaxTokens = 4096
     timeout_seconds: _Timeout = 60.0
     min_timeout_seconds: _MinTimeout = 2.0
-    deadline_seconds: _Deadline = 300.0
+    deadline_seconds: _Deadline = 600.0
     retries: _Retries = 5
     retry_delay_seconds: _RetryDelay = 0.5
     max_in_flight: _MaxInFlight = 128

@@ -104,8 +104,13 @@ def waits_for(run: Run, backlog: Backlog, presence: Presence, queue: QueueState)
 
 
 def _silent(endpoints: Sequence[EndpointStatus]) -> list[str]:
-    """Returns a reason where every endpoint that a run asks has been silent for seconds."""
-    if not endpoints or min(each.silent_seconds for each in endpoints) < SILENT_SECONDS:
-        return []
-    each = [f"{e.endpoint} for {e.silent_seconds:.0f} s ({e.text})" for e in endpoints]
-    return [f"no model answers: {', '.join(each)}"]
+    """Returns a reason where no endpoint that a run asks has answered for seconds.
+
+    An endpoint that is writing replies answers, however long they take: the reason says so.
+    """
+    silent = [each for each in endpoints if each.silent_seconds >= SILENT_SECONDS]
+    if endpoints and len(silent) == len(endpoints):
+        each = [f"{e.endpoint} for {e.silent_seconds:.0f} s ({e.text})" for e in silent]
+        return [f"no model answers: {', '.join(each)}"]
+    answering = any(each.unanswered_seconds < SILENT_SECONDS for each in endpoints)
+    return [] if answering else [f"{e.endpoint}: {e.progress}" for e in endpoints if e.writing]

@@ -357,10 +357,10 @@ def test_a_withheld_prompt_is_an_answer_and_not_a_fault() -> None:
 
 
 def test_an_endpoint_that_never_answers_is_given_up_in_time() -> None:
-    hangs = in_turn(Reply(hang_seconds=30.0))
+    hangs = in_turn(Reply(hang_seconds=150.0))
     with (
         conversation(hangs, timeout_seconds=20.0, retries=1, deadline_seconds=500.0) as (m, e, _),
-        pytest.raises(Unavailable, match=r"no answer within 3\d\.\d s, after 2 attempt"),
+        pytest.raises(Unavailable, match=r"no answer within 15\d\.\d s, after 2 attempt"),
     ):
         m.complete([Prompt("", "hi")])
 
@@ -368,18 +368,18 @@ def test_an_endpoint_that_never_answers_is_given_up_in_time() -> None:
 
 
 def test_requests_that_may_be_billed_are_counted_with_and_without_an_answer() -> None:
-    answer = in_turn(Reply(hang_seconds=30.0), refused(500), Reply(body=b"{}"), said("x"))
+    answer = in_turn(Reply(hang_seconds=150.0), refused(500), Reply(body=b"{}"), said("x"))
     patience = {"timeout_seconds": 20.0, "deadline_seconds": 500.0}
     with conversation(answer, **patience) as (model, _, _):
         [reply] = model.complete([Prompt("", "hi")])
     assert (reply.text, reply.unanswered) == ("x", 2)
 
-    with conversation(in_turn(Reply(hang_seconds=30.0)), retries=1, **patience) as results:
+    with conversation(in_turn(Reply(hang_seconds=150.0)), retries=1, **patience) as results:
         assert fault(results[0]).unanswered == 2
 
 
 def test_the_deadline_bounds_all_attempts_together() -> None:
-    hangs = in_turn(Reply(hang_seconds=30.0))
+    hangs = in_turn(Reply(hang_seconds=150.0))
     with conversation(hangs, timeout_seconds=60.0, retries=50, deadline_seconds=20.0) as (m, e, _):
         fault(m)
 
@@ -508,7 +508,7 @@ def test_the_gate_receives_the_result_of_every_request() -> None:
         refused(503),
         refused(429, Retry_After="1"),
         refused(500),
-        Reply(hang_seconds=30.0),
+        Reply(hang_seconds=150.0),
         Reply(body=b"{}"),
         said("x"),
         refused(404),
@@ -535,7 +535,7 @@ def test_the_gate_receives_the_result_of_every_request() -> None:
         Ended.REFUSED,
     ]
     assert results[1].retry_after_seconds == 1.0
-    assert results[3].latency_seconds >= 20.0
+    assert results[3].latency_seconds >= 100.0
 
 
 def test_a_slot_that_never_becomes_free_is_unavailable_in_time() -> None:
@@ -552,7 +552,7 @@ def test_a_slot_that_never_becomes_free_is_unavailable_in_time() -> None:
 
 
 def test_a_closed_exchange_leaves_no_caller_behind_and_opens_again() -> None:
-    endpoint, model_loop = Endpoint(in_turn(Reply(hang_seconds=30.0), said("x"))), ModelLoop()
+    endpoint, model_loop = Endpoint(in_turn(Reply(hang_seconds=150.0), said("x"))), ModelLoop()
     model = OpenAIModel(ModelSpec("echo", base_url=endpoint.url), model_loop)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(model.complete, [Prompt("", "hi")])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from app.ports.protocols import Unavailable
 
-PATIENCE_SECONDS = 300.0
+PATIENCE_SECONDS = 600.0
 """How long a thread waits for a place: as long as for an answer."""
 _LOOK_SECONDS = 0.5
 """Between two looks at a limit that rises while no place is given back."""

@@ -4,10 +4,10 @@ import contextlib
 import selectors
 import socket
 import threading
-import urllib.request
-from base64 import b64encode
 from collections.abc import Callable
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import urlsplit
+
+from app.adapters.proxies import Proxy, proxy_of
 
 Place = tuple[str, int]
 """A host's name in lower case, and a port."""
@@ -76,10 +76,11 @@ class Relay:
             self._report(f"the network is closed but for the package index: {url[:200]} is refused")
             near.sendall(b"HTTP/1.1 403 Not the package index\r\nContent-Length: 0\r\n\r\n")
             return
-        upstream = _upstream(urlsplit(url))
+        proxy = proxy_of(url)
+        upstream = "" if proxy is None else proxy.url
         with socket.create_connection(place_of(upstream or url) or place, _SECONDS) as far:
-            if upstream:
-                far.sendall(b"\r\n".join([line, *_own(fields), *_credentials(upstream)]))
+            if proxy is not None:
+                far.sendall(b"\r\n".join([line, *_own(fields), *_credentials(proxy)]))
             elif tunnel:
                 near.sendall(b"HTTP/1.1 200 Connected\r\n\r\n")
             else:
@@ -87,7 +88,7 @@ class Relay:
                 path = f"{parts.path or '/'}{'?' * bool(parts.query)}{parts.query}"
                 first = f"{method} {path} {version}".encode("ascii")
                 far.sendall(b"\r\n".join([first, *_own(fields), b"Connection: close"]))
-            if upstream or not tunnel:
+            if proxy is not None or not tunnel:
                 far.sendall(b"\r\n\r\n" + rest)
             _pump(near, far)
 
@@ -108,19 +109,8 @@ def _own(fields: list[bytes]) -> list[bytes]:
     return [field for field in fields if field.split(b":")[0].strip().lower() not in _OF_ONE_HOP]
 
 
-def _upstream(url: SplitResult) -> str:
-    """Returns the proxy that this machine reaches an address by; "" where it needs none."""
-    if urllib.request.proxy_bypass(url.netloc):
-        return ""
-    return urllib.request.getproxies().get(url.scheme, "")
-
-
-def _credentials(proxy: str) -> list[bytes]:
-    parts = urlsplit(proxy)
-    if not parts.username:
-        return []
-    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return [b"Proxy-Authorization: Basic " + b64encode(pair.encode())]
+def _credentials(proxy: Proxy) -> list[bytes]:
+    return [f"{name}: {value}".encode() for name, value in proxy.credentials.items()]
 
 
 def _pump(near: socket.socket, far: socket.socket) -> None:

@@ -16,7 +16,7 @@ from sqlalchemy.pool import QueuePool
 from app import bootstrap
 from app.adapters.model.choose import Providers
 from app.adapters.model.congestion.circuit_breaker import BreakerRules
-from app.adapters.model.congestion.timeouts import FEWEST
+from app.adapters.model.congestion.silence import FEWEST
 from app.adapters.model.providers import vllm_engine
 from app.adapters.model.providers.ensemble import Ensemble
 from app.adapters.model.providers.event_loop import ModelLoop
@@ -229,10 +229,10 @@ def test_the_time_out_of_an_attempt_begins_at_its_setting_and_falls_to_the_least
         [choice] = section.models_of(Role.GENERATOR)
         model = OpenAIModel(model_spec(choice, lambda _: None), ModelLoop())
         for _ in range(answers):
-            model._attempts.answered(0.1)
-        return model._attempts._timeout.seconds()
+            model._silence._first = model._silence._first.after_token(0.1)
+        return model._silence._first.wait_seconds
 
-    assert (time_out(0), time_out(0, timeout_seconds=500.0)) == (60.0, 500.0)
+    assert (time_out(0), time_out(0, timeout_seconds=500.0)) == (300.0, 2500.0)
     assert (time_out(FEWEST), time_out(FEWEST, min_timeout_seconds=7.0)) == (2.0, 7.0)
 
 

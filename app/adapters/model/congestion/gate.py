@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.adapters.model.congestion.engine_queue import EngineQueue
+from app.adapters.model.congestion.replies import Replies
 from app.adapters.model.congestion.retry_after import RetryAfter
 from app.adapters.model.congestion.slots import DeploymentSlots
 from app.adapters.model.congestion.status import RECENT_SECONDS, EndpointStatus
@@ -67,6 +68,11 @@ class RequestGate(Protocol):
     @property
     def limit(self) -> int:
         """How many requests may be in flight now; for any thread."""
+        ...
+
+    @property
+    def replies(self) -> Replies:
+        """The attempts under way, which are reported here and limit nothing."""
         ...
 
     async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
@@ -154,6 +160,7 @@ class FixedGate:
 
     def __init__(self, slots: int) -> None:
         self.limit = slots
+        self.replies = Replies()
         self._semaphore = Semaphore(lambda: slots)
 
     async def acquire(self, samples: int = 1, *, again: bool = False) -> None:
@@ -191,6 +198,7 @@ class AdaptiveGate:
         self._deployment = deployment
         self._engine_queue = engine_queue
         self._clock = clock
+        self.replies = Replies(clock)
         self._window = Window.opened(bounds, clock())
         self._logged_size = bounds.start
         self._retry_after = RetryAfter()
@@ -264,7 +272,9 @@ class AdaptiveGate:
         oldest = self._clock() - RECENT_SECONDS
         while self._recent and self._recent[0][0] < oldest:
             self._recent.popleft()
-        window = self._window
+        window, writing = self._window, self.replies.writing
+        unanswered = 0.0 if self._silent_since is None else self._clock() - self._silent_since
+        silent = min(unanswered, writing.silent_seconds) if writing.replies else unanswered
         return EndpointStatus(
             self._endpoint,
             window.open,
@@ -273,9 +283,11 @@ class AdaptiveGate:
             self._semaphore.waiting + self._semaphore.taken - self._in_flight,
             round(window.failing, 3),
             dict(Counter(ended.value for _, ended in self._recent)),
-            silent_seconds=0.0
-            if self._silent_since is None
-            else round(self._clock() - self._silent_since, 1),
+            silent_seconds=round(silent, 1),
+            unanswered_seconds=round(unanswered, 1),
+            writing=writing.replies,
+            longest_seconds=round(writing.longest_seconds, 1),
+            tokens_per_second=round(writing.tokens_per_second, 1),
         )
 
     async def close(self) -> None:

@@ -29,8 +29,12 @@ class EndpointStatus:
       failing: Largest share of refusals that was measured to be independent of the load.
       recent: Number of results of the last minute, by `Ended`.
       workers: Number of workers in these figures.
-      silent_seconds: Time since the last answer, or since the first request that waits for one;
-        0.0 where none waits.
+      silent_seconds: Time since the last answer or token, or since the first request that waits for
+        one; 0.0 where none waits.
+      unanswered_seconds: The same without the tokens of replies in progress.
+      writing: Replies in progress.
+      longest_seconds: Time since the oldest of their requests was sent.
+      tokens_per_second: Of all replies.
     """
 
     endpoint: str
@@ -42,6 +46,19 @@ class EndpointStatus:
     recent: dict[str, int] = field(default_factory=dict)
     workers: int = 1
     silent_seconds: float = 0.0
+    unanswered_seconds: float = 0.0
+    writing: int = 0
+    longest_seconds: float = 0.0
+    tokens_per_second: float = 0.0
+
+    @property
+    def progress(self) -> str:
+        """The replies in progress, in words; "" without one."""
+        if not self.writing:
+            return ""
+        replies = "1 reply" if self.writing == 1 else f"{self.writing} replies"
+        longest = f"{', the longest' if self.writing > 1 else ''} for {self.longest_seconds:.0f} s"
+        return f"{replies} in progress{longest}, {self.tokens_per_second:.0f} tokens/s"
 
     @property
     def text(self) -> str:
@@ -49,9 +66,10 @@ class EndpointStatus:
         results = ", ".join(f"{n} {ended}" for ended, n in sorted(self.recent.items())) or "nothing"
         failing = f", {self.failing:.0%} fail at any load" if self.failing >= 0.01 else ""
         workers = f" in {self.workers} workers" if self.workers > 1 else ""
+        progress = f"; {self.progress}" if self.writing else ""
         return (
             f"{self.in_flight} of {self.window} in flight{workers} (at most {self.most}), "
-            f"{self.waiting} waiting{failing}; last minute: {results}"
+            f"{self.waiting} waiting{failing}{progress}; last minute: {results}"
         )
 
     def __add__(self, other: "EndpointStatus") -> "EndpointStatus":
@@ -65,6 +83,10 @@ class EndpointStatus:
             dict(Counter(self.recent) + Counter(other.recent)),
             self.workers + other.workers,
             min(self.silent_seconds, other.silent_seconds),
+            min(self.unanswered_seconds, other.unanswered_seconds),
+            self.writing + other.writing,
+            max(self.longest_seconds, other.longest_seconds),
+            round(self.tokens_per_second + other.tokens_per_second, 1),
         )
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from app.adapters.model.providers.error_body import document
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Completion, Prompt
 
@@ -90,16 +89,16 @@ def parameters(spec: ModelSpec, body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def completions(
-    spec: ModelSpec, prompts: Sequence[Prompt], content: bytes, latency_seconds: float
+    spec: ModelSpec, prompts: Sequence[Prompt], answer: object, latency_seconds: float
 ) -> list[Completion]:
-    """Reads the body of a 200: as many completions as there are choices, at most one a prompt.
+    """Reads the value of a 200: as many completions as there are choices, at most one a prompt.
 
     A completion without a text is an empty answer.  A body without choices gives an empty list, and
     a choice that broke off behind the endpoint is left out.  Usage is that of the whole request:
     the prompt's tokens count with the first completion, and those of the answers are divided by
     length, so that the sums agree; without usage, no cost is known.
     """
-    match document(content):
+    match answer:
         case {"choices": [*choices], **rest}:
             answers = [answer for answer in map(_answer, choices) if answer is not None]
         case _:
@@ -139,7 +138,7 @@ def _answer(choice: object) -> _Answer | None:
         case {"error": {}} | {"finish_reason": "error"}:  # OpenRouter's; see `error_body.error_in`
             return None
         case {"message": {**message}, **rest}:
-            text, finish = _text(message.get("content")), rest.get("finish_reason")
+            text, finish = content_text(message.get("content")), rest.get("finish_reason")
             refusal = message.get("refusal")
             if not text and isinstance(refusal, str):
                 return _Answer(refusal, "refusal")
@@ -147,7 +146,7 @@ def _answer(choice: object) -> _Answer | None:
     return None
 
 
-def _text(content: Any) -> str:
+def content_text(content: Any) -> str:
     """Returns the text of a message; Mistral's reasoning models send it in parts.
 
     Source: https://docs.mistral.ai/capabilities/reasoning.

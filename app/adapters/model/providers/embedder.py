@@ -6,13 +6,12 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-import aiohttp
+import openai
 
 from app.adapters.model.providers import error_body, refusals
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.http_session import post_json
+from app.adapters.model.providers.http_client import post, response_of
 from app.adapters.model.providers.overflow import overflow
-from app.adapters.model.providers.proxies import answered_by_proxy, environment_proxy
 from app.adapters.model.providers.spec import ModelSpec
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -67,29 +66,32 @@ class OpenAIEmbedder:
     async def _vectors_of(self, texts: Sequence[str]) -> list[tuple[float, ...]] | None:
         """Returns a vector for each text; None where a text is too long, and can be cut."""
         spec = self._spec
-        address = spec.base_url.rstrip("/") + "/embeddings"
         body = {"model": spec.name, "input": texts, "encoding_format": "float"}
+        client = self._model_loop.client(spec)
         try:
-            async with asyncio.timeout(spec.timeout_seconds):
-                session = self._model_loop.session(spec)
-                response = await post_json(session, address, body | dict(spec.extra_body))
-        except aiohttp.ClientError as error:
-            raise self._unavailable(refusals.broken(spec, error).reason) from error
-        except TimeoutError as error:
-            raise self._unavailable(f"{type(error).__name__}: {error}") from error
-        proxy = environment_proxy(spec.base_url)
-        if not 200 <= response.status < 300:
-            if proxy and answered_by_proxy(response.status, response.headers, response.text):
-                failure = refusals.refused_by_proxy(spec, proxy, response.status)
-                raise self._unavailable(failure.reason)
+            async with (
+                asyncio.timeout(spec.timeout_seconds),
+                await post(client, "/embeddings", body | dict(spec.extra_body)) as answer,
+            ):
+                content = await answer.response.aread()
+        except openai.APIStatusError as error:
+            response = response_of(error.response)
             refused = error_body.read(response.text)
+            if via := refusals.by_proxy(
+                spec.base_url, response.status, response.headers, response.text
+            ):
+                raise self._unavailable(via) from error
             long = max(map(len, texts)) > _LEAST_CHARS
             if long and overflow(response.status, refused, 0) is not None:
                 return None
             if refusals.transient(response.status, refused.kinds):
-                raise self._unavailable(f"HTTP {response.status}")
-            raise Misconfigured(refusals.refusal(spec, response.status, refused))
-        vectors = _vectors(error_body.document(response.content))
+                raise self._unavailable(f"HTTP {response.status}") from error
+            raise Misconfigured(refusals.refusal(spec, response.status, refused)) from None
+        except refusals.BROKEN as error:
+            raise self._unavailable(refusals.broken(error, spec.base_url).reason) from error
+        except TimeoutError as error:
+            raise self._unavailable(f"no answer within {spec.timeout_seconds:g} s") from error
+        vectors = _vectors(error_body.document(content))
         if len(vectors) != len(texts) or len({len(vector) for vector in vectors}) != 1:
             raise self._unavailable("the answer does not have a vector for each text")
         return vectors

@@ -11,10 +11,10 @@ from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-import aiohttp
+from openai import AsyncOpenAI
 
 from app.adapters.model.congestion.gate import FixedGate, RequestGate
-from app.adapters.model.providers.http_session import http_session
+from app.adapters.model.providers.http_client import openai_client
 from app.adapters.model.providers.spec import ModelSpec
 from app.ports.protocols import NEVER, Stop, Stopped, Unavailable
 
@@ -31,7 +31,7 @@ _CLOSE_SECONDS = 30.0  # as long: the loop stops at once unless the machine is o
 
 
 class ModelLoop:
-    """Runs coroutines for threads, with a session for each endpoint and key and a gate for each."""
+    """Runs coroutines for threads, with a client for each endpoint and key and a gate for each."""
 
     def __init__(
         self,
@@ -48,18 +48,18 @@ class ModelLoop:
         self._close_gates = close_gates
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._sessions: dict[tuple[str, str], aiohttp.ClientSession] = {}
+        self._clients: dict[tuple[str, str], AsyncOpenAI] = {}
         self._gates: dict[Hashable, RequestGate] = {}
         self._end: weakref.finalize[Any, Any] | None = None
 
     def run(
-        self, work: Coroutine[Any, Any, _Result], seconds: float, stop: Stop = NEVER
+        self, work: Coroutine[Any, Any, _Result], seconds: float | None, stop: Stop = NEVER
     ) -> _Result:
         """Runs `work` on the loop and returns its result; called from any other thread.
 
         Args:
-          work: Limits itself to `seconds`.
-          seconds: Time after which, with an allowance, the work is cancelled.
+          work: Limits itself to `seconds`, where there are any.
+          seconds: Time after which, with an allowance, the work is cancelled; None: never.
           stop: Cancels the work, which may raise `Stopped` with what it has.
 
         Raises:
@@ -68,7 +68,7 @@ class ModelLoop:
         """
         future = asyncio.run_coroutine_threadsafe(_stoppable(work, stop), self._started())
         try:
-            return future.result(seconds + _DELAY_SECONDS)
+            return future.result(None if seconds is None else seconds + _DELAY_SECONDS)
         except CancelledError as error:
             raise Unavailable("the connections to the models were closed meanwhile") from error
         except TimeoutError as error:
@@ -78,13 +78,12 @@ class ModelLoop:
         finally:
             future.cancel()
 
-    def session(self, spec: ModelSpec) -> aiohttp.ClientSession:
-        """Returns the connections to a model's endpoint; called on the loop."""
+    def client(self, spec: ModelSpec) -> AsyncOpenAI:
+        """Returns the client of a model's endpoint; called on the loop."""
         key = spec.base_url, spec.api_key
-        if key not in self._sessions:
-            authorization = {"Authorization": f"Bearer {spec.api_key}"} if spec.api_key else {}
-            self._sessions[key] = http_session(spec.base_url, authorization)
-        return self._sessions[key]
+        if key not in self._clients:
+            self._clients[key] = openai_client(spec.base_url, spec.api_key)
+        return self._clients[key]
 
     def gate(self, spec: ModelSpec) -> RequestGate:
         """Returns the gate of a model's endpoint; models of one `gate_key` share it."""
@@ -112,7 +111,7 @@ class ModelLoop:
                 thread = threading.Thread(target=self._loop.run_forever, name="models", daemon=True)
                 thread.start()
                 self._end = weakref.finalize(
-                    self, _end, self._loop, thread, self._sessions, self._close_gates
+                    self, _end, self._loop, thread, self._clients, self._close_gates
                 )
             return self._loop
 
@@ -144,7 +143,7 @@ async def _stoppable(work: Coroutine[Any, Any, _Result], stop: Stop) -> _Result:
 def _end(
     loop: asyncio.AbstractEventLoop,
     thread: threading.Thread,
-    sessions: dict[tuple[str, str], aiohttp.ClientSession],
+    clients: dict[tuple[str, str], AsyncOpenAI],
     close_gates: CloseGates | None,
 ) -> None:
     async def close() -> None:
@@ -152,9 +151,9 @@ def _end(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for session in sessions.values():
-            await session.close()
-        sessions.clear()
+        for client in clients.values():
+            await client.close()
+        clients.clear()
         if close_gates is not None:
             await close_gates()
 

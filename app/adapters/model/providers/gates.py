@@ -5,7 +5,6 @@ import contextlib
 from collections.abc import Callable
 from uuid import uuid4
 
-import aiohttp
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -14,7 +13,8 @@ from app.adapters.model.congestion.gate import AdaptiveGate, Semaphore
 from app.adapters.model.congestion.slots import DeploymentSlots, connected
 from app.adapters.model.congestion.status import publish, without_secrets
 from app.adapters.model.congestion.window import Bounds
-from app.adapters.model.providers.http_session import http_session
+from app.adapters.model.providers.http_client import http_client
+from app.adapters.model.providers.refusals import BROKEN
 from app.adapters.model.providers.spec import IN_PROCESS, START, ModelSpec, ProcessLimits
 
 PUBLISH_SECONDS = 1.0
@@ -27,21 +27,19 @@ class EngineQueueReader:
 
     def __init__(self, base_url: str) -> None:
         self._url = metrics_url(base_url)
-        self._session = http_session(self._url)
+        self._client = http_client(self._url)
 
     async def read(self) -> EngineQueue | None:
         """Returns the queue; None where the endpoint has no such metrics or does not answer."""
         try:
-            async with (
-                asyncio.timeout(_METRICS_SECONDS),
-                self._session.get(self._url, allow_redirects=False) as response,
-            ):
-                return parse(await response.text()) if response.status == 200 else None
-        except (aiohttp.ClientError, OSError, UnicodeDecodeError):
+            async with asyncio.timeout(_METRICS_SECONDS):
+                response = await self._client.get(self._url, follow_redirects=False)
+            return parse(response.text) if response.status_code == 200 else None
+        except (*BROKEN, OSError):
             return None
 
     async def close(self) -> None:
-        await self._session.close()
+        await self._client.aclose()
 
 
 class Gates:

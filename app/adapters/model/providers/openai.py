@@ -3,29 +3,30 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeAlias
 
-import aiohttp
+import openai
 
 from app.adapters.model.congestion.circuit_breaker import CircuitBreaker
 from app.adapters.model.congestion.gate import Ended, RequestResult
-from app.adapters.model.congestion.timeouts import Attempts
+from app.adapters.model.congestion.silence import Listening, Silence
 from app.adapters.model.providers import chat, error_body, refusals
+from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.http_session import HttpResponse, post_json
+from app.adapters.model.providers.http_client import HttpResponse, post, response_of
 from app.adapters.model.providers.longest_prompt import LongestPrompt
 from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.partial_results import merged, partial_results
-from app.adapters.model.providers.proxies import answered_by_proxy, environment_proxy
 from app.adapters.model.providers.refusals import TransientFailure, UnsupportedParameter
 from app.adapters.model.providers.spec import ModelSpec
+from app.adapters.model.providers.streamed_reply import StreamedReply
 from app.domain.operator import Completion, Prompt
 from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
 
 _LONGEST_PAUSE_SECONDS = 60.0
+_CHARS_A_TOKEN = 4
 _MOST_SAMPLES = 8  # Google's limit on candidates; more take several requests
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,6 @@ class OpenAIModel:
           sleep: Waits so many seconds.
         """
         self._spec = spec
-        self._address = spec.base_url.rstrip("/") + "/chat/completions"
         self._model_loop = model_loop
         self._seed = seed
         self._breaker = breaker
@@ -68,7 +68,8 @@ class OpenAIModel:
         self._samples = most if spec.preset.samples else 1
         self._unsupported: set[str] = set()
         self._longest = LongestPrompt(spec)
-        self._attempts = Attempts(spec.min_timeout_seconds, spec.timeout_seconds)
+        self._silence = Silence(spec.min_timeout_seconds, spec.timeout_seconds)
+        self._uncounted = False
 
     @property
     def name(self) -> str:
@@ -109,8 +110,8 @@ class OpenAIModel:
         if not prompts:
             return []
         self._longest.check(prompts)
-        # Twice the deadline: the wait for a slot may be as long as the wait for an answer.
-        return self._model_loop.run(self._complete(prompts), 2 * spec.deadline_seconds, stop)
+        # Without a limit: a reply may be written for any time, and every other wait has its own.
+        return self._model_loop.run(self._complete(prompts), None, stop)
 
     async def _complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
         if len(prompts) == 1:
@@ -136,18 +137,15 @@ class OpenAIModel:
         """Returns at least one completion; none when the endpoint turns out to take no `n`."""
         spec = self._spec
         left, attempt, timeouts, unanswered = spec.deadline_seconds, 0, 0, 0
-        loop = asyncio.get_running_loop()
         while True:
             await self._acquire(len(prompts), again=attempt > 0)
-            started = loop.time()
-            earlier = None if attempt == spec.retries else timeouts
-            limit = self._attempts.limited(min(spec.timeout_seconds, left), earlier)
             try:
-                result = await self._attempt(prompts, limit)
+                with self._silence.attempt(left, repeated=timeouts > 0) as listening:
+                    result = await self._attempt(prompts, listening)
             except asyncio.CancelledError:
                 lost = (unanswered + 1) * len(prompts)
                 raise Stopped("a request was dropped", unanswered=lost) from None
-            left -= loop.time() - started
+            left -= listening.waited_seconds
             if isinstance(result, list):
                 return [replace(completion, unanswered=unanswered) for completion in result]
             if isinstance(result, UnsupportedParameter):
@@ -177,14 +175,13 @@ class OpenAIModel:
                 f"{spec.deadline_seconds:g} s; raise llm.max_in_flight if the endpoint can do more"
             ) from error
 
-    async def _attempt(
-        self, prompts: Sequence[Prompt], limit: AbstractAsyncContextManager[None]
-    ) -> _AttemptResult:
+    async def _attempt(self, prompts: Sequence[Prompt], listening: Listening) -> _AttemptResult:
         """Makes one attempt, and reports its result to the gate and the breaker."""
-        loop = asyncio.get_running_loop()
+        loop, gate = asyncio.get_running_loop(), self._model_loop.gate(self._spec)
         started, ended, retry_after = loop.time(), Ended.LEFT, 0.0
+        gate.replies.begin(listening)
         try:
-            result = await self._request(prompts, limit)
+            result = await self._request(prompts, listening)
             ended = Ended.ANSWERED if isinstance(result, list) else Ended.REFUSED
             if isinstance(result, TransientFailure):
                 ended, retry_after = result.ended, result.retry_after_seconds
@@ -195,59 +192,119 @@ class OpenAIModel:
             ended = Ended.REFUSED
             raise
         finally:
+            gate.replies.end(listening)
             request_result = RequestResult(ended, loop.time() - started, retry_after, len(prompts))
-            await self._model_loop.gate(self._spec).release(request_result)
+            await gate.release(request_result)
 
-    async def _request(
-        self, prompts: Sequence[Prompt], limit: AbstractAsyncContextManager[None]
-    ) -> _AttemptResult:
+    async def _request(self, prompts: Sequence[Prompt], listening: Listening) -> _AttemptResult:
         spec, first = self._spec, prompts[0]
         seed = chat.seed_of(self._seed, first)
         body = chat.request(spec, first, seed, samples=len(prompts), unsupported=self._unsupported)
+        body = self._streamed(body)
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
-            async with limit:
-                response = await post_json(self._model_loop.session(spec), self._address, body)
+            async with listening.limited():
+                answer = await self._answer(body, listening)
         except TimeoutError as error:
-            reason = f"no answer within {loop.time() - started:.1f} s"
-            return TransientFailure(Ended.TIMED_OUT, reason, cause=error, billed=True)
-        except aiohttp.ClientError as error:
-            return refusals.broken(spec, error)
-        if not 200 <= response.status < 300:
-            return self._refused(response, response.status, body, first)
+            return TransientFailure(Ended.TIMED_OUT, listening.silence, cause=error, billed=True)
+        except openai.APIStatusError as error:
+            return self._refused(response_of(error.response), error.status_code, body, first)
+        except refusals.BROKEN as error:
+            return refusals.broken(error, spec.base_url, tokens=listening.tokens)
+        if isinstance(answer, TransientFailure):
+            return answer
+        response, value = answer
         seconds = loop.time() - started
-        self._attempts.answered(seconds)
-        completions = chat.completions(spec, prompts, response.content, seconds)
+        completions = chat.completions(spec, prompts, value, seconds)
         if not completions:
-            return self._without_completion(response, body, first)
+            return self._without_completion(response, value, body, first)
         self._longest.answered(first)
         return [
             replace(completion, parameters=self.parameters(prompt))
             for completion, prompt in zip(completions, prompts, strict=False)
         ]
 
+    def _streamed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Returns the body of a request for a streamed answer, where the endpoint gives one."""
+        if "stream" in self._unsupported or not body.get("stream", True):
+            return body
+        counted = {} if "stream_options" in self._unsupported else {"include_usage": True}
+        return {"stream": True, **({"stream_options": counted} if counted else {}), **body}
+
+    async def _answer(
+        self, body: dict[str, Any], listening: Listening
+    ) -> tuple[HttpResponse, Any] | TransientFailure:
+        """Returns an answer and the value in it, or why it broke off; reports its tokens."""
+        client = self._model_loop.client(self._spec)
+        async with await post(client, "/chat/completions", body) as events:
+            raw = events.response
+            listening.received = lambda: raw.num_bytes_downloaded
+            if not events.streamed:
+                content = await raw.aread()
+                listening.hear(max(1, len(content) // _CHARS_A_TOKEN))
+                return response_of(raw), error_body.document(content)
+            reply = StreamedReply(self._spec.max_tokens)
+            try:
+                async for event in events:
+                    if tokens := reply.add(event):
+                        listening.hear(tokens)
+                    if reply.ended:
+                        break
+            except ValueError:  # an event that is no JSON, or no UTF-8
+                return TransientFailure(
+                    Ended.FAILED, "a part of the answer is no JSON", billed=True
+                )
+            except openai.APIError as error:
+                if isinstance(error, openai.APIConnectionError):
+                    raise
+                value: Any = {"error": error.body}
+            else:
+                value = reply.document()
+                if reply.choices and not (reply.finished or reply.ended or events.done):
+                    reason = f"the connection ended after {listening.tokens} tokens of a reply"
+                    return TransientFailure(Ended.FAILED, reason, billed=True)
+                if reply.choices and reply.usage is None:
+                    value["usage"] = self._estimated(reply, body)
+        request = raw.request
+        response = HttpResponse(raw.status_code, request.method, str(request.url), raw.headers, b"")
+        return response, value
+
+    def _estimated(self, reply: StreamedReply, body: dict[str, Any]) -> dict[str, int]:
+        """Returns the tokens of an answer that ended without a count, and logs it once."""
+        if not reply.ended and not self._uncounted:
+            self._uncounted = True
+            message = "%s at %s counts no tokens of a streamed reply: they are estimated"
+            log.warning(message, self._spec.name, self._spec.base_url)
+        return reply.estimated_usage(body["messages"])
+
     def _without_completion(
-        self, response: HttpResponse, body: dict[str, Any], prompt: Prompt
+        self, response: HttpResponse, value: Any, body: dict[str, Any], prompt: Prompt
     ) -> _AttemptResult:
         """Returns what a 200 without a completion means: the error in its body, or garbage."""
-        error = error_body.error_in(error_body.document(response.content))
+        error = error_body.error_in(value)
         if error is not None and error.status:
-            result = self._refused(response, error.status, body, prompt)
+            result = self._refused(response, error.status, body, prompt, error)
             return replace(result, billed=True) if isinstance(result, TransientFailure) else result
-        text = refusals.shown(self._spec, response.text)
+        text = refusals.shown(self._spec, error.message if error else response.text)
         reason = f"not a chat completion: {text[:80]!r}"
         return TransientFailure(Ended.FAILED, reason, billed=True)
 
     def _refused(
-        self, response: HttpResponse, status: int, body: dict[str, Any], prompt: Prompt
+        self,
+        response: HttpResponse,
+        status: int,
+        body: dict[str, Any],
+        prompt: Prompt,
+        known: ErrorBody | None = None,
     ) -> _AttemptResult:
         if response.method != "POST":
             raise Misconfigured(refusals.moved(self._spec, response.url))
-        proxy = environment_proxy(self._spec.base_url)
-        if proxy and answered_by_proxy(status, response.headers, response.text):
-            return refusals.refused_by_proxy(self._spec, proxy, status)
-        error = error_body.read(response.text)
+        if via := refusals.by_proxy(self._spec.base_url, status, response.headers, response.text):
+            if refusals.transient(status, ()):
+                return TransientFailure(Ended.FAILED, via)
+            raise Misconfigured(f"model {self._spec.name!r} at {self._spec.base_url}: {via}")
+        error = known or error_body.read(response.text)
         if refusals.withheld(error.kinds):
             withheld = Completion("", self._spec.name, "content_filter", role=prompt.role)
             return [replace(withheld, parameters=self.parameters(prompt))]

@@ -8,12 +8,13 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
+import httpx2
+import openai
 
 from app.adapters.model.congestion.gate import Ended
 from app.adapters.model.providers.error_body import ErrorBody
-from app.adapters.model.providers.proxies import Proxy, environment_proxy, proxy_refusal
 from app.adapters.model.providers.spec import ModelSpec
-from app.ports.protocols import Misconfigured
+from app.adapters.proxies import answered_by_proxy, proxy_of
 
 _RETRIED = frozenset((408, 409, 425, 429))
 _BUSY = frozenset((429, 503))
@@ -22,7 +23,17 @@ _NO_QUOTA = "insufficient_quota"
 _BAD_KEY = re.compile(r"api[ _-]?key", re.IGNORECASE)
 _NO_CREDIT = re.compile(r"credit|billing|quota", re.IGNORECASE)
 _LONGEST_MESSAGE = 400
-_ADJUSTABLE = ("max_tokens", "top_p", "temperature", "reasoning_effort", "seed", "n")
+_ADJUSTABLE = (
+    "stream_options",
+    "stream",
+    "max_tokens",
+    "top_p",
+    "temperature",
+    "reasoning_effort",
+    "seed",
+    "n",
+)
+_STREAMING = re.compile(r"\bstreaming\b", re.IGNORECASE)
 _UNKNOWN = re.compile(
     r"unsupported|not support|unknown|unrecognized|unexpected|not permitted|not allowed|deprecated"
     r"|cannot find|must be exactly 1|cannot both|only the default",
@@ -30,7 +41,24 @@ _UNKNOWN = re.compile(
 )
 _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([0-9.]+)s"')  # google.rpc.RetryInfo
 _LONGEST_SECONDS = 86_400.0
-_UNMADE = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.InvalidURL)
+_UNMADE = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ConnectionTimeoutError,
+    aiohttp.ClientHttpProxyError,
+    aiohttp.InvalidURL,
+    httpx2.InvalidURL,
+    httpx2.UnsupportedProtocol,
+)
+_PROXY = (aiohttp.ClientProxyConnectionError, aiohttp.ClientHttpProxyError)
+BROKEN = (
+    openai.APIConnectionError,
+    httpx2.InvalidURL,
+    httpx2.HTTPError,
+    httpx2.StreamError,
+    aiohttp.ClientError,
+)
+"""Errors of a connection that was never made, or broke."""
+_EXCEPT_FROM_PROXY = "if the endpoint needs no proxy, name its host in NO_PROXY"
 _REMEDIES = {
     400: "check the model's name and parameters",
     401: "check the key in the variable that its api_key_variable names",
@@ -66,38 +94,51 @@ class UnsupportedParameter:
     message: str
 
 
-def broken(spec: ModelSpec, error: aiohttp.ClientError) -> TransientFailure:
+def broken(error: BaseException, base_url: str, *, tokens: int = 0) -> TransientFailure:
     """Returns the failure of a connection that was never made, or broke.
 
-    A proxy that refuses, and an invalid address, count as connections that were never made.
+    A proxy that refuses, and an address that is none, are connections that were never made.
 
-    Raises:
-      Misconfigured: A proxy refuses the endpoint, and would refuse it again.
+    Args:
+      error: One of `BROKEN`.
+      base_url: Of the endpoint.
+      tokens: That had arrived.
     """
-    proxy = environment_proxy(spec.base_url)
-    if proxy and isinstance(error, aiohttp.ClientHttpProxyError):
-        return refused_by_proxy(spec, proxy, error.status)
-    if proxy and isinstance(error, aiohttp.ClientProxyConnectionError):
-        reason = f"{proxy.shown} cannot be connected to ({error.os_error})"
-        return TransientFailure(Ended.FAILED, reason, cause=error)
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
-    if isinstance(error, _UNMADE):
-        return TransientFailure(Ended.FAILED, f"cannot be connected to ({causes[-1]})", cause=error)
-    reason = f"the connection broke ({causes[-1]!r})"
+    if any(isinstance(each, _UNMADE) for each in causes):
+        proxy = proxy_of(base_url) if any(isinstance(each, _PROXY) for each in causes) else None
+        via = f"cannot be reached: {proxy} " if proxy else ""
+        refused = next(
+            (each for each in causes if isinstance(each, aiohttp.ClientHttpProxyError)), None
+        )
+        if proxy and refused is not None:
+            reason = f"{via}answered HTTP {refused.status}; {_EXCEPT_FROM_PROXY}"
+            return TransientFailure(Ended.FAILED, reason)
+        if proxy:
+            reason = f"{via}cannot be connected to ({causes[-1]}); {_EXCEPT_FROM_PROXY}"
+            return TransientFailure(Ended.FAILED, reason)
+        reason = f"cannot be connected to ({causes[-1]})"
+        return TransientFailure(Ended.FAILED, reason, cause=error)
+    begun = f" after {tokens} tokens of a reply" if tokens else ""
+    reason = f"the connection broke{begun} ({causes[-1]!r})"
     return TransientFailure(Ended.FAILED, reason, cause=error, billed=True)
 
 
-def refused_by_proxy(spec: ModelSpec, proxy: Proxy, status: int) -> TransientFailure:
-    """Returns the failure of a request that a proxy could not forward.
+def by_proxy(base_url: str, status: int, headers: Mapping[str, str], body: str) -> str:
+    """Returns the reason of a refusal that is a proxy's; "" where the endpoint's.
 
-    Raises:
-      Misconfigured: The proxy refuses the endpoint, and would refuse it again.
+    Args:
+      base_url: Of the endpoint.
+      status: Of the answer.
+      headers: Of the answer.
+      body: Of the answer.
     """
-    if transient(status, ()):
-        return TransientFailure(Ended.FAILED, f"{proxy.shown} answered HTTP {status}")
-    raise Misconfigured(f"model {spec.name!r}: {proxy_refusal(proxy, spec.base_url, status)}")
+    proxy = proxy_of(base_url)
+    if proxy is None or not answered_by_proxy(base_url, status, headers, body):
+        return ""
+    return f"{proxy} answered HTTP {status} in place of the endpoint; {_EXCEPT_FROM_PROXY}"
 
 
 def transient(status: int, kinds: Collection[str]) -> bool:
@@ -128,6 +169,8 @@ def unsupported_parameter(body: Mapping[str, Any], status: int, error: ErrorBody
     sent = [name for name in _ADJUSTABLE if name in body]
     if error.param is not None:
         return error.param if error.param in sent else None
+    if "stream" in sent and _STREAMING.search(error.message):
+        return "stream"
     return next(
         (name for name in sent if re.search(rf"(?<![\w.]){name}(?![\w.])", error.message)), None
     )

@@ -33,9 +33,9 @@ class ModelSpec:
       preset: What the endpoint takes.
       temperature, top_p: None leaves them to the endpoint.
       max_tokens: Longest completion, reasoning included.
-      timeout_seconds: Upper bound of one attempt.
-      min_timeout_seconds: Lower bound of the adaptive time-out of one attempt.
-      deadline_seconds: For one prompt, with all its attempts and pauses.
+      timeout_seconds: Longest silence between two tokens of a reply.
+      min_timeout_seconds: Lower bound of the wait for a first token.
+      deadline_seconds: For one prompt, with all its attempts and pauses, while no tokens come.
       retries: Attempts after the first.
       retry_delay_seconds: Longest first pause; doubled for each further one.
       max_in_flight: Requests of this process at the endpoint at once.
@@ -60,7 +60,7 @@ class ModelSpec:
     max_tokens: int = 4096
     timeout_seconds: float = 60.0
     min_timeout_seconds: float = 2.0
-    deadline_seconds: float = 300.0
+    deadline_seconds: float = 600.0
     retries: int = 5
     retry_delay_seconds: float = 0.5
     max_in_flight: int = 128

@@ -1,0 +1,157 @@
+"""The clients of one endpoint, within one event loop: the `openai` package over aiohttp."""
+
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import certifi
+import httpx2
+from openai import AsyncOpenAI, AsyncStream, DefaultAioHttpClient, Omit
+from openai._streaming import ServerSentEvent
+from openai._types import RequestOptions
+
+from app.adapters.proxies import Proxy, proxy_of
+from app.ports.protocols import Misconfigured
+
+# Shorter than the 5 s after which uvicorn, and with it vLLM, closes an idle connection.
+_KEEP_ALIVE_SECONDS = 4.0
+_CONNECT_SECONDS = 60.0
+_AGENT = "evoqueue"
+_EVENTS = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """The answer to one request, read to its end.
+
+    Attributes:
+      method: Of the request that was answered; a redirection can turn a POST into a GET.
+      url: Of the request that was answered.
+      headers: Names in any case.
+    """
+
+    status: int
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def text(self) -> str:
+        return self.content.decode("utf-8", "replace")
+
+
+class Events(AsyncStream[object]):
+    """The events of a streamed answer, each as the JSON value that it holds.
+
+    Attributes:
+      done: Whether the endpoint has said that the answer is complete.
+    """
+
+    done = False
+
+    async def _iter_events(self) -> AsyncIterator[ServerSentEvent]:
+        async for event in super()._iter_events():
+            self.done = event.data.startswith("[DONE]")
+            yield event
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the answer is a stream, and not one JSON value."""
+        return _EVENTS in self.response.headers.get("content-type", "")
+
+
+def http_client(base_url: str) -> httpx2.AsyncClient:
+    """Returns a client for one endpoint; called on the loop, closed by the caller.
+
+    It has no limit of connections, of time or of requests: gates and attempts have these.  It takes
+    the proxies of the environment.
+    """
+    proxy = usable_proxy(base_url)
+    # A proxy reads them in the request itself where there is no tunnel through it.
+    credentials = proxy.credentials if proxy and base_url.startswith("http:") else {}
+    return DefaultAioHttpClient(
+        limits=httpx2.Limits(max_connections=0, keepalive_expiry=_KEEP_ALIVE_SECONDS),
+        timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
+        proxy=None if proxy is None else _httpx_proxy(proxy),
+        trust_env=False,
+        verify=_certificates(),
+        headers={"User-Agent": _AGENT, **credentials},
+    )
+
+
+def openai_client(base_url: str, api_key: str) -> AsyncOpenAI:
+    """Returns the client of one endpoint and key; called on the loop, closed by the caller.
+
+    It repeats nothing itself, and takes nothing from the environment's variables of the package.
+    """
+    client = AsyncOpenAI(
+        api_key=api_key,
+        admin_api_key="",
+        organization="",
+        project="",
+        webhook_secret="",
+        base_url=base_url,
+        max_retries=0,
+        timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
+        default_headers={"User-Agent": _AGENT},
+        http_client=http_client(base_url),
+    )
+    # An empty value would be sent as one.
+    client.organization = client.project = client.admin_api_key = None
+    return client
+
+
+async def post(client: AsyncOpenAI, path: str, body: Mapping[str, Any]) -> Events:
+    """Sends a JSON object; returns the answer with its head read.
+
+    The values are not made objects of the package's types, which takes seven times as long.
+
+    Raises:
+      openai.APIStatusError: The endpoint refused it.
+      openai.APIConnectionError: There is no connection, or it broke.
+    """
+    options: RequestOptions = {} if client.api_key else {"headers": {"Authorization": Omit()}}
+    return await client.post(
+        path, cast_to=object, body=body, options=options, stream=True, stream_cls=Events
+    )
+
+
+def response_of(answer: httpx2.Response) -> HttpResponse:
+    """Returns an answer that was read to its end."""
+    request = answer.request
+    return HttpResponse(
+        answer.status_code, request.method, str(request.url), answer.headers, answer.content
+    )
+
+
+def usable_proxy(url: str) -> Proxy | None:
+    """Returns the proxy for an address; None for a direct connection.
+
+    Raises:
+      Misconfigured: It is a proxy of another protocol than HTTP.
+    """
+    proxy = proxy_of(url)
+    if proxy is not None and proxy.scheme not in ("http", "https"):
+        raise Misconfigured(
+            f"the environment names a proxy of the protocol {proxy.scheme!r} for {url}, and a "
+            f"model is asked through http and https proxies only: change {proxy.variable}, or add "
+            "the host to NO_PROXY"
+        )
+    return proxy
+
+
+def _httpx_proxy(proxy: Proxy) -> httpx2.Proxy:
+    """Returns a proxy with its credentials as a header: aiohttp gives up their other form."""
+    return httpx2.Proxy(proxy.address, headers=proxy.credentials)
+
+
+def _certificates() -> ssl.SSLContext:
+    """Returns the authorities that may vouch for an endpoint: the system's and Mozilla's.
+
+    Some builds of Python do not find the system's.
+    """
+    context = ssl.create_default_context()
+    context.load_verify_locations(certifi.where())
+    return context
