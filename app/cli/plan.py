@@ -377,7 +377,18 @@ def plan_run(
     if settings.llm.seeded is None:
         llm = settings.llm.model_copy(update={"seeded": reproducible})
         settings = settings.model_copy(update={"llm": llm})
-    search = settings.search.model_copy(update={"islands": islands_of(settings)})
+    learnt, source = settings.search.learn_forms, resolution.sources.get("search.operators")
+    if learnt is None:
+        learnt = source in (None, PROBLEMS_OWN)
+    if learnt and source == PROBLEMS_OWN and asks:
+        wished = max(mix, key=lambda name: mix[name])
+        notices.append(
+            f"the problem asks for `{wished}`: the run begins with it, and asks in other forms"
+            f" where these yield more children that run;"
+            f" --set 'search.operators={{{wished}: 1}}' keeps it"
+        )
+    update = {"islands": islands_of(settings), "learn_forms": learnt}
+    search = settings.search.model_copy(update=update)
     settings = settings.model_copy(update={"search": search})  # stored as it takes effect
     return RunPlan(problem, settings, mix, tuple(notices))
 

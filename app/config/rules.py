@@ -51,6 +51,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             stop_admitted=search.stop_admitted,
             stop_patience=search.stop_patience,
             stop_threshold=search.stop_threshold,
+            learn_forms=bool(search.learn_forms),
         ),
         run.prompts.rules(search),
         AskingRules(
@@ -60,6 +61,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             judges_of(llm),
             llm.price_ceiling,
             mixes_of(llm),
+            frozenset(model.name for model in llm.models_of(Role.GENERATOR)),
         ),
         Caps(queue.generating, queue.evaluating, queue.trials_at_once),
         _nested(run),

@@ -86,7 +86,12 @@ class SearchSettings(Section):
     """Number of other programs, drawn at random, that a prompt contains."""
     operators: dict[str, float] | None = None
     """Operators and their weights, 0 or more. Without a value: `search` with `nested.strategy`,
-    else `diff`, `rewrite` and `mend` with a language model, `tune` and `mutate` without."""
+    else `function`, `rewrite`, `diff` and `mend` with a language model, `tune` and `mutate`
+    without."""
+    learn_forms: bool | None = None
+    """Whether the weights of `diff`, `rewrite`, `function` and `complete` are learnt: from the
+    children that were measured, per token, in this run and, at its start, in earlier runs of the
+    same models. Without a value, they are unless `search.operators` is set by hand."""
     enforce_blocks: bool | None = None
     """Whether text outside EVOLVE-BLOCK regions is kept unchanged. Without a value, the problem
     decides."""

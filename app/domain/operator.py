@@ -317,6 +317,8 @@ class Operator:
 
     Attributes:
       asks_model: Whether it needs a language model.
+      form: Whether it asks for a change of the parent in a form of its own, so that its weight
+        beside other forms can be learnt; see `app.domain.search.form_mix`.
       aim: Chooses the parent of a draft; None from it, and None in its place, leave the choice to
         the strategy's selection.
       family: Names the family of a program; "" for none.
@@ -337,6 +339,7 @@ class Operator:
     name: str
     converse: Callable[[Brief], Conversation]
     asks_model: bool = True
+    form: bool = False
     aim: Callable[[Population, Random], Aim | None] | None = None
     family: Callable[[Program], str] = lambda program: ""  # noqa: ARG005
     mends: bool = False

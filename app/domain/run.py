@@ -55,6 +55,7 @@ class SearchRules:
       stop_admitted: Admitted proposals, seeds not counted, at which it stops; None for never.
       stop_patience: Settled proposals without improvement after which it stops; None for never.
       stop_threshold: Rise in fitness that counts as an improvement.
+      learn_forms: Whether the weights of the operators that are forms are learnt.
     """
 
     recipe: Recipe | None
@@ -69,6 +70,7 @@ class SearchRules:
     stop_admitted: int | None
     stop_patience: int | None
     stop_threshold: float
+    learn_forms: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class AskingRules:
       judges: The models that judge measured programs; None where no model does.
       price_ceiling: The most that one completion may take.
       mixes: The models that are drawn by what came of their children, by role.
+      generators: Names of the models that write children.
     """
 
     repair_turns: int
@@ -89,6 +92,7 @@ class AskingRules:
     judges: Judges | None
     price_ceiling: PriceCeiling
     mixes: Mapping[Role, ModelMix]
+    generators: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

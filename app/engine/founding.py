@@ -9,6 +9,7 @@ from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.cohort import ProposalId
+from app.domain.search.form_mix import ALIKE, EARLIER_PROPOSALS, EARLIER_RUNS, suggested_weights
 from app.domain.search.strategy import Ranking
 from app.engine.context import Context
 from app.ports.ledger import Transaction
@@ -33,7 +34,7 @@ def found(
     seeding = Plan(
         0, SEEDING, tuple(d.ordinal for d in drafts), drafts, seeding=True, together=True
     )
-    run = tx.runs.add(new)
+    run = _with_learnt_operators(ctx, tx, tx.runs.add(new), problem)
     loaded = replace(ctx, problem=lambda digest: problem)  # noqa: ARG005  not committed yet
     if run.rules.search.recipe and loaded.strategy(run).ranking is Ranking.RELATIVE:
         tx.runs.set_ranking(run.id, Ranking.RELATIVE)
@@ -42,3 +43,18 @@ def found(
     fact = Started(seed=run.seed, budget=run.budget.proposals, operators=operators)
     tx.events.emit(run.id, fact)
     return run, proposals
+
+
+def _with_learnt_operators(ctx: Context, tx: Transaction, run: Run, problem: Problem) -> Run:
+    """Returns a run whose operators have the weights that earlier runs suggest for its models."""
+    forms = [name for name in run.operators if ctx.operators[name].form]
+    if not run.rules.search.learn_forms or len(forms) < 2:
+        return run
+    lengths = [len(seed.source) for seed in problem.seeds]
+    chars = (int(min(lengths) / ALIKE), int(max(lengths) * ALIKE))
+    models = run.rules.asking.generators
+    written = tx.completions.written_before(models, chars, EARLIER_RUNS, EARLIER_PROPOSALS)
+    weights = suggested_weights(run.operators, forms, written)
+    if weights != run.operators:
+        tx.runs.set_operators(run.id, weights)
+    return replace(run, operators=weights)

@@ -1,7 +1,7 @@
 """Produce: plan as many cohorts as the run's budget and back-pressure allow."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -19,6 +19,8 @@ from app.domain.search.archive import CellKey
 from app.domain.search.back_pressure import plannable
 from app.domain.search.budget import overtime, spent
 from app.domain.search.cohort import CohortId
+from app.domain.search.form_mix import draw_form
+from app.domain.search.model_mix import WINDOW
 from app.domain.search.nested import LEAST, slices
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
@@ -181,8 +183,9 @@ def _plans(
     plans: list[Plan] = []
     nested = run.rules.nested
     first, left = run.ordinals, run.budget.proposals - run.proposals
+    draw = _operator_draw(ctx, tx, run)
     for island in _turns(run, strategy.barrier, backlog, sizes):
-        operator = strategy.operator or run.draw_operator(first)
+        operator = strategy.operator or draw(first)
         size = min(sizes[island], left)
         reserved: tuple[int, ...] = ()
         if nested is not None and ctx.operators[operator].searches:
@@ -198,6 +201,23 @@ def _plans(
         left -= plan.proposals
         free -= size
     return plans
+
+
+def _operator_draw(ctx: Context, tx: Transaction, run: Run) -> Callable[[int], str]:
+    """Returns the function that draws a cohort's operator, given the ordinal of its first proposal.
+
+    The ledger is read once a planning, where the forms of the run are learnt.
+    """
+    forms = [name for name in run.operators if ctx.operators[name].form]
+    if not run.rules.search.learn_forms or len(forms) < 2:
+        return run.draw_operator
+    written = tx.completions.written_by_operator(run.id, WINDOW)
+
+    def draw(ordinal: int) -> str:
+        first, rng = run.draw_operator(ordinal), run.rng(ordinal, "form")
+        return draw_form(run.operators, forms, written, first, rng)
+
+    return draw
 
 
 def _turns(run: Run, barrier: Barrier, backlog: Backlog, sizes: Sequence[int]) -> Iterable[int]:

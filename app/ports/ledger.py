@@ -175,6 +175,10 @@ class Runs(Protocol):
         """Stores what the strategy's fitness means, once, when the run is created."""
         ...
 
+    def set_operators(self, run: int, operators: Mapping[str, float]) -> None:
+        """Stores the weights of a run's operators."""
+        ...
+
     def give_back(self, run: int, proposals: int) -> None:
         """Takes proposals of a run that were never begun out of what it has spent.
 
@@ -638,6 +642,32 @@ class Completions(Protocol):
           run: The run.
           role: The role of the completions.
           limit: How many of the run's newest settled proposals are looked at.
+        """
+        ...
+
+    def written_by_operator(self, run: int, limit: int) -> dict[str, Written]:
+        """Returns what came of the children of each operator that asked a model.
+
+        A gain is a child that was measured.
+
+        Args:
+          run: The run.
+          limit: How many of the run's newest settled proposals are looked at.
+        """
+        ...
+
+    def written_before(
+        self, models: Collection[str], chars: tuple[int, int], runs: int, limit: int
+    ) -> dict[str, Written]:
+        """Returns what came of the children of each operator in earlier runs.
+
+        A gain is a child that was measured.
+
+        Args:
+          models: Names of the models whose completions count.
+          chars: Least and most characters of the parents whose children count.
+          runs: How many of the newest runs are looked at.
+          limit: How many of the newest settled proposals of each.
         """
         ...
 

@@ -4,6 +4,7 @@ import functools
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
@@ -33,7 +34,7 @@ def built(row: Any, founded: Any, rules: Rules) -> Run:
         strategy=founded.strategy,
         settings=founded.settings,
         rules=rules,
-        operators=founded.operators,
+        operators=_operators(row.operators),
         axes=_axes(row.axes),
         seed=founded.seed,
         islands=founded.islands,
@@ -60,6 +61,11 @@ def built(row: Any, founded: Any, rules: Rules) -> Run:
 @functools.lru_cache(maxsize=256)
 def _axes(text: str) -> tuple[Axis, ...]:
     return tuple(map(axis_of, json.loads(text)))
+
+
+@functools.lru_cache(maxsize=256)
+def _operators(text: str) -> Mapping[str, float]:
+    return MappingProxyType(json.loads(text))
 
 
 def member_of(row: Mapping[str, Any]) -> Member:

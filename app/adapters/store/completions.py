@@ -1,6 +1,6 @@
 """What models answered: written once, before it is read, and found again by what was asked."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -158,6 +158,39 @@ _WRITTEN = """
     ) AS parent ON true
     GROUP BY wrote.model
 """
+_OF_OPERATORS = """
+    SELECT cohorts.operator, count(*) AS children, count(newest.fitness) AS gains,
+        sum(wrote.prompt_tokens)::bigint AS prompt_tokens,
+        sum(wrote.cached_tokens)::bigint AS cached_tokens,
+        sum(wrote.completion_tokens)::bigint AS completion_tokens
+    FROM newest JOIN cohorts ON cohorts.id = newest.cohort CROSS JOIN LATERAL (
+        SELECT sum(prompt_tokens) AS prompt_tokens, sum(cached_tokens) AS cached_tokens,
+            sum(completion_tokens) AS completion_tokens
+        FROM completions
+        WHERE completions.cohort = newest.cohort AND sample = newest.ordinal
+            AND asker = 'operator' {which}
+        HAVING count(*) > 0
+    ) AS wrote
+    GROUP BY cohorts.operator
+"""
+_WRITTEN_BY_OPERATOR = """
+    WITH newest AS (
+        SELECT cohort, ordinal, fitness FROM proposals
+        WHERE run = %(run)s AND settled_at IS NOT NULL AND NOT seed
+        ORDER BY settled_at DESC, id DESC LIMIT %(limit)s
+    )
+""" + _OF_OPERATORS.format(which="")
+_WRITTEN_BEFORE = """
+    WITH newest AS (
+        SELECT settled.cohort, settled.ordinal, settled.fitness
+        FROM (SELECT id FROM runs ORDER BY id DESC LIMIT %(runs)s) AS earlier CROSS JOIN LATERAL (
+            SELECT cohort, ordinal, fitness, parents FROM proposals
+            WHERE run = earlier.id AND settled_at IS NOT NULL AND NOT seed
+            ORDER BY settled_at DESC, id DESC LIMIT %(limit)s
+        ) AS settled JOIN programs ON programs.id = settled.parents[1]
+        WHERE programs.length BETWEEN %(least)s AND %(most)s
+    )
+""" + _OF_OPERATORS.format(which="AND model = ANY(%(models)s)")
 _REPLAY = f"""
     SELECT asked.place AS asked_place, found.*
     FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(place int, prompt text, sample int)
@@ -284,6 +317,16 @@ def _completion(row: Any) -> Completion:
     )
 
 
+def _written(record: Any) -> Written:
+    return Written(
+        record.children,
+        record.gains,
+        record.prompt_tokens,
+        record.cached_tokens,
+        record.completion_tokens,
+    )
+
+
 class SqlCompletions:
     """See `app.ports.ledger.Completions`.
 
@@ -356,13 +399,15 @@ class SqlCompletions:
 
     def written(self, run: int, role: Role, limit: int) -> dict[str, Written]:
         found = rows(self._c, _WRITTEN, {"run": run, "role": role.value, "limit": limit})
-        return {
-            record.model: Written(
-                record.children,
-                record.gains,
-                record.prompt_tokens,
-                record.cached_tokens,
-                record.completion_tokens,
-            )
-            for record in found
-        }
+        return {record.model: _written(record) for record in found}
+
+    def written_by_operator(self, run: int, limit: int) -> dict[str, Written]:
+        found = rows(self._c, _WRITTEN_BY_OPERATOR, {"run": run, "limit": limit})
+        return {record.operator: _written(record) for record in found}
+
+    def written_before(
+        self, models: Collection[str], chars: tuple[int, int], runs: int, limit: int
+    ) -> dict[str, Written]:
+        params = {"models": sorted(models), "runs": runs, "limit": limit}
+        found = rows(self._c, _WRITTEN_BEFORE, params | {"least": chars[0], "most": chars[1]})
+        return {record.operator: _written(record) for record in found}

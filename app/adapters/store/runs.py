@@ -23,9 +23,7 @@ from app.domain.search.strategy import Ranking
 from app.ports.records import ComparedRuns, InsideRun, InsideTotals, NewRun, StoredProblem
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
-_RARELY_CHANGES = (
-    *("name", "problem", "strategy", "settings", "operators", "seed", "islands", "parent"),
-)
+_RARELY_CHANGES = ("name", "problem", "strategy", "settings", "seed", "islands", "parent")
 """Columns of which only `revise` changes any, which counts up the column `revision`."""
 _NOT_READ = ("weight", "trials_at_once")
 RUN_COLUMNS = ", ".join(
@@ -97,6 +95,7 @@ _GIVE_BACK = """
     ))
 """
 _SPENT = "SELECT proposals FROM runs WHERE id = %(run)s FOR NO KEY UPDATE"
+_SET_OPERATORS = "UPDATE runs SET operators = CAST(%(operators)s AS jsonb) WHERE id = %(run)s"
 _SET_RANKING = "UPDATE runs SET ranking = %(ranking)s WHERE id = %(run)s"
 _SET_LIMITS = """
     UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
@@ -326,6 +325,9 @@ class SqlRuns:
 
     def set_ranking(self, run: int, ranking: Ranking) -> None:
         write(self._c, _SET_RANKING, {"run": run, "ranking": ranking})
+
+    def set_operators(self, run: int, operators: Mapping[str, float]) -> None:
+        write(self._c, _SET_OPERATORS, {"run": run, "operators": as_json(operators)})
 
     def give_back(self, run: int, proposals: int) -> None:
         values = {"run": run, "proposals": proposals}

@@ -8,6 +8,7 @@ from app.domain.operator import Operator
 from app.domain.operators.complete import COMPLETE
 from app.domain.operators.diff import DIFF
 from app.domain.operators.directed import DIRECTED
+from app.domain.operators.function import FUNCTION
 from app.domain.operators.mend import MEND
 from app.domain.operators.mutate import MUTATE
 from app.domain.operators.rewrite import REWRITE
@@ -21,7 +22,7 @@ def operators(optimiser: Optimiser) -> dict[str, Operator]:
     return {
         operator.name: operator
         for operator in (
-            *(SEED, REWRITE, DIFF, COMPLETE, MEND, DIRECTED, SEARCH, MUTATE),
+            *(SEED, REWRITE, DIFF, FUNCTION, COMPLETE, MEND, DIRECTED, SEARCH, MUTATE),
             tuner(optimiser),
         )
     }

@@ -92,4 +92,4 @@ def _without_layout(function: Function) -> str:
     return "".join(function.body.split())
 
 
-COMPLETE = Operator("complete", converse, failures=FAILURES, repairs=True)
+COMPLETE = Operator("complete", converse, form=True, failures=FAILURES, repairs=True)

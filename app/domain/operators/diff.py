@@ -19,5 +19,11 @@ def converse(brief: Brief) -> Conversation:
 
 
 DIFF = Operator(
-    "diff", converse, siblings=ATTEMPTS, ancestors=ANCESTORS, failures=FAILURES, repairs=True
+    "diff",
+    converse,
+    form=True,
+    siblings=ATTEMPTS,
+    ancestors=ANCESTORS,
+    failures=FAILURES,
+    repairs=True,
 )

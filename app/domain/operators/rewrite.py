@@ -19,5 +19,11 @@ def converse(brief: Brief) -> Conversation:
 
 
 REWRITE = Operator(
-    "rewrite", converse, siblings=ATTEMPTS, ancestors=ANCESTORS, failures=FAILURES, repairs=True
+    "rewrite",
+    converse,
+    form=True,
+    siblings=ATTEMPTS,
+    ancestors=ANCESTORS,
+    failures=FAILURES,
+    repairs=True,
 )

@@ -33,11 +33,14 @@ from app.domain.prompting.sections import (
 )
 from app.domain.prompting.tokens import fits
 from app.domain.replies.reasoning import without_thoughts
+from app.domain.source.definitions import Definition, outline
 from app.domain.source.functions import versions
 
 _QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budgets expect a quarter
 _QUOTED_CHARS = 2_000  # and at least this much if there is room
 _QUOTED_CHARS_AT_LEAST = 500  # a shorter quotation does not show what is to be repaired
+
+_LONG_PROGRAM_SHARE = 2  # A program over half of the budget of tokens is shown in outline.
 
 WriteUserText = Callable[[Sections, TemplateFiller], str]
 """Returns the user text of a prompt with these sections."""
@@ -53,6 +56,28 @@ def rewrite_prompt(brief: Brief, draft: Draft) -> Prompt:
     return within_budget(
         brief, draft, lambda shown, filler: _user("full_rewrite_user", shown, filler)
     )
+
+
+def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:
+    """Returns the prompt that asks for another version of one definition of the parent.
+
+    A program that leaves too little room for its history is shown in outline.
+    """
+    source = brief.known[draft.parents[0]].program.source
+    shown_source = source
+    if not fits(source, brief.prompts.max_prompt_tokens // _LONG_PROGRAM_SHARE):
+        shown_source = outline(source, [focus])
+
+    def write(shown: Sections, filler: TemplateFiller) -> str:
+        return _user(
+            "function_user",
+            shown,
+            filler,
+            function=focus.name,
+            current_program=shown_source.rstrip("\n"),
+        )
+
+    return within_budget(brief, draft, write)
 
 
 def strategist_prompt(brief: Brief) -> Prompt:

@@ -114,14 +114,14 @@ class TemplateFiller:
             self.filled("top_program", self._program(record, n, "key_features"))
             for n, record in enumerate(records, 1)
         ]
-        return "## Top performing programs\n" + "".join(texts) if texts else ""
+        return "".join(texts)
 
     def inspirations(self, records: Iterable[ProgramRecord]) -> str:
         """Returns programs of other niches under their heading; "" where there are none."""
         texts = [
             self.filled(
                 "inspiration_program",
-                self._program(record, n, "unique_features") | {"program_type": "of another niche"},
+                self._program(record, n, "unique_features") | {"program_type": "of another kind"},
             )
             for n, record in enumerate(records, 1)
         ]
@@ -143,7 +143,7 @@ class TemplateFiller:
             )
             for n, child in enumerate(children, 1)
         ]
-        return "## What was tried from it, newest first\n" + "".join(texts) if texts else ""
+        return "## Changes that were tried already\n" + "".join(texts) if texts else ""
 
     def ancestry(self, parent: ProgramRecord, ancestors: Sequence[ProgramRecord]) -> str:
         """Returns the changes that led to the parent, newest first; "" where it is a seed."""
@@ -159,7 +159,7 @@ class TemplateFiller:
             )
             for record in (lineage if ancestors else ())
         ]
-        heading = "## How it came to be, newest change first\n"
+        heading = "## Changes that led to it, newest first\n"
         return heading + "".join(texts) if texts else ""
 
     def failures(self, children: Iterable[FailedChild]) -> str:
@@ -184,7 +184,7 @@ class TemplateFiller:
             )
             for n, (kind, changes, detail) in enumerate(distinct, 1)
         ]
-        return "## What failed lately, here or before\n" + "".join(texts) if texts else ""
+        return "## Changes that failed\n" + "".join(texts) if texts else ""
 
     def artifacts(self, artifacts: tuple[tuple[str, str], ...]) -> str:
         """Returns the artifacts of the parent, redacted and bounded; "" where there are none."""
@@ -232,11 +232,11 @@ def focus(shown: Sections, rules: PromptRules) -> str:
     best = max((other for other in shown.top if rank(other) > rank(parent)), key=rank, default=None)
     texts = []
     if parent.fitness is None:
-        texts.append("the program has no fitness yet: make it run to the end.")
+        texts.append("The program has no score yet: make it run to the end.")
     elif best is not None:
-        texts.append(f"a fitness of {score(best)} is known to be possible.")
+        texts.append(f"A score of {score(best)} is known to be possible.")
     else:
-        texts.append("no better program is known here: find what none of these tries.")
+        texts.append("No better program is known: try an idea that is not above.")
     if limit is not None and len(parent.program.source) > limit:
         texts.append("Consider simplifying the program.")
     return " ".join(texts)

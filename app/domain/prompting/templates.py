@@ -16,74 +16,68 @@ SYSTEM_MESSAGE = (
 )
 
 _BLOCKS_NOTE = """\
-Lines outside the EVOLVE-BLOCK-START and EVOLVE-BLOCK-END markers, where there are any, cannot be
-changed; keep the markers. Keep the inputs and outputs of what is called from outside."""
+Change only lines between EVOLVE-BLOCK-START and EVOLVE-BLOCK-END, if the program has these markers,
+and keep the markers. Keep the names and parameters of functions that other code calls.
+"""
 
 _STATE = """\
-# The fittest other programs of this search
+# Other programs, best first
 {top_programs}
 # The current program
 ```{language}
 {current_program}
 ```
-- Fitness: {fitness_score}
+- Score: {fitness_score} (higher is better)
 - Metrics: {metrics}
-- Features ({feature_dimensions}): {feature_coords}
-{artifacts}{ancestry}
-# What else is known
-{inspirations_section}{previous_attempts}{failures}- Focus: {improvement_areas}
-{left_out}
-Improve the current program, and answer in the form given under Task.
+{artifacts}{ancestry}{inspirations_section}{previous_attempts}{failures}{left_out}
+# Task
+"""
+
+_DIFFERENT = """\
+{improvement_areas} The new version must not compute the same as the current program, or as a change
+that was tried.
 """
 
 DIFF_USER = f"""\
-# Task
-Improve the current program below. Answer with one or more SEARCH/REPLACE blocks, each exactly so:
+{_STATE}Change the current program so that it gets a higher score. {_DIFFERENT}{_BLOCKS_NOTE}
+Say in one sentence what you change. Then answer with one or more blocks of this form:
 
 <<<<<<< SEARCH
-lines of the current program, copied letter by letter
+the lines of the current program to replace, copied exactly
 =======
-the lines that take their place; none to delete them
+the new lines
 >>>>>>> REPLACE
-
-Each SEARCH section must be found in the current program, white space included, and be long enough
-to be found once. The blocks are applied in order, all or none. Say in a sentence or two before the
-blocks why the change should raise the fitness.
-{_BLOCKS_NOTE}
-
-{_STATE}"""
+"""
 
 FULL_REWRITE_USER = f"""\
-# Task
-Write a better version of the current program below. Answer with the complete program in one fence:
-
-```{{language}}
-the whole program
-```
+{_STATE}Write a better version of the current program, one with a higher score. {_DIFFERENT}\
 {_BLOCKS_NOTE}
+Answer with the complete new program in one ```{{language}} block, and nothing else.
+"""
 
-{_STATE}"""
+FUNCTION_USER = f"""\
+{_STATE}Write a better version of `{{function}}` of the current program, so that the program gets a
+higher score. Keep its name and its parameters, and return the same kind of value. {_DIFFERENT}
+Answer with the complete new `{{function}}` in one ```{{language}} block, and nothing else.
+"""
 
 MEND_USER = f"""\
-# Task
-The program below failed when it was run, so that it has no score. Mend it: remove the fault, and
-keep what the program tries. Answer with one or more SEARCH/REPLACE blocks, each exactly so:
-
-<<<<<<< SEARCH
-lines of the failed program, copied letter by letter
-=======
-the lines that take their place; none to delete them
->>>>>>> REPLACE
-
-Each SEARCH section must be found in the failed program, white space included, and be long enough
-to be found once. The blocks are applied in order, all or none.
-{_BLOCKS_NOTE}
-
 # The current program, which failed
 ```{{language}}
 {{failed_program}}
 ```
-{{failures}}{{left_out}}"""
+{{failures}}{{left_out}}
+# Task
+The current program failed when it was run, so that it has no score. Fix the error, and keep the
+idea of the program. {_BLOCKS_NOTE}
+Answer with one or more blocks of this form:
+
+<<<<<<< SEARCH
+the lines of the current program to replace, copied exactly
+=======
+the new lines
+>>>>>>> REPLACE
+"""
 
 STRATEGIST_USER = """\
 # Task
@@ -161,40 +155,34 @@ finished function in one fence, and with nothing beside it.
 
 REPAIR_USER = """\
 
-# Your reply came to nothing
-You have answered this before. Your answer was:
-
+# Your first answer
 ~~~~~~
 {reply}
 ~~~~~~
 
-It could not be used ({failure}):
-{detail}
+This answer could not be used ({failure}): {detail}
 
-Answer again, in the form that the task asks for. Give all of it anew, not only what was wrong.
+Do the task again and correct this. Give the complete answer, in the form that the task asks for.
 """
 
 EVOLUTION_HISTORY = "{ancestry}{previous_attempts}{failures}{top_programs}{inspirations_section}"
 
 PREVIOUS_ATTEMPT = """\
-### Attempt {attempt_number}
-- Changes: {changes}
-- Metrics: {performance}
-- Outcome: {outcome}
+{attempt_number}. {changes}
+   Result: {outcome}
 """
 
 ANCESTOR = """\
-- Fitness {score}: {changes}
+- Score {score}: {changes}
 """
 
 FAILED_ATTEMPT = """\
-### Failure {number}: {failure}
-- Changes: {changes}
-{detail}
+{number}. {changes}
+   Failed ({failure}): {detail}
 """
 
 TOP_PROGRAM = """\
-### Program {program_number} (fitness {score})
+### Program {program_number}, score {score}
 {key_features}
 ```{language}
 {program_snippet}
@@ -202,12 +190,11 @@ TOP_PROGRAM = """\
 """
 
 INSPIRATIONS_SECTION = """\
-## Inspirations
-{inspiration_programs}
-"""
+## Programs of other kinds
+{inspiration_programs}"""
 
 INSPIRATION_PROGRAM = """\
-### Inspiration {program_number} (fitness {score}, {program_type})
+### Program {program_number} {program_type}, score {score}
 {unique_features}
 ```{language}
 {program_snippet}
@@ -232,6 +219,7 @@ TEMPLATES: Mapping[str, str] = {
     "system_message": SYSTEM_MESSAGE,
     "diff_user": DIFF_USER,
     "full_rewrite_user": FULL_REWRITE_USER,
+    "function_user": FUNCTION_USER,
     "complete_user": COMPLETE_USER,
     "mend_user": MEND_USER,
     "strategist_user": STRATEGIST_USER,
@@ -262,6 +250,7 @@ _USER = _HISTORY | frozenset(
 PLACEHOLDERS: Mapping[str, frozenset[str]] = {
     "diff_user": _USER,
     "full_rewrite_user": _USER,
+    "function_user": _USER | {"function"},
     "complete_user": frozenset(("language", "versions", "function", "failures", "left_out")),
     "mend_user": frozenset(("language", "failed_program", "failures", "left_out")),
     "strategist_user": _USER | {"count", "tried"},

@@ -1,8 +1,19 @@
 """First Fit: the oldest bin that has room, for all are alike."""
 
+import numpy as np
+
 
 # EVOLVE-BLOCK-START
 def priority(item, bins):
+    """Returns the priority of each bin for an item, which goes to the bin with the highest.
+
+    Args:
+      item: Size of the item, a number.
+      bins: Room left in each bin that the item fits into, a NumPy array of shape (n,).
+
+    Returns:
+      A NumPy array of shape (n,): one finite number for each bin.
+    """
     return 0.0 * (bins - item)
 
 

@@ -20,6 +20,7 @@ from app.domain.operator import (
 )
 from app.domain.operators.complete import COMPLETE
 from app.domain.operators.diff import DIFF
+from app.domain.operators.function import FUNCTION
 from app.domain.operators.rewrite import REWRITE
 from app.domain.problem import EditRules
 from app.domain.program import Program
@@ -61,7 +62,9 @@ def brief() -> Brief:
     )
 
 
-@pytest.mark.parametrize("operator", [DIFF, REWRITE, COMPLETE], ids=lambda operator: operator.name)
+@pytest.mark.parametrize(
+    "operator", [DIFF, REWRITE, FUNCTION, COMPLETE], ids=lambda operator: operator.name
+)
 def test_the_operators_that_ask_a_model_read_a_child_from_the_reply(operator):
     children = set()
     for n in range(30):

@@ -76,7 +76,7 @@ KEYS: tuple[Key, ...] = (
     Key("random_seed", _I, setting="search.seed", nullable=True),
     Key("language", _S, shapes="the language of the programs", nullable=True),
     Key("file_suffix", _S, shapes="the file suffix of the programs"),
-    Key("diff_based_evolution", _T, shapes="`search.operators`: `diff` or `rewrite`"),
+    Key("diff_based_evolution", _T, shapes="the first weights of `search.operators`"),
     Key("max_code_length", _I, shapes="the longest program that is evaluated, in characters"),
     Key("enforce_evolve_blocks", _T, shapes="whether text outside the markers is put back"),
     Key(

@@ -143,9 +143,8 @@ def suggestions(config: Config, templates: Mapping[str, str]) -> dict[str, Any]:
     values = config.values
     settings = {key.setting: values[key.name] for key in KEYS if key.setting and key.name in values}
     if "diff_based_evolution" in values:
-        settings["search.operators"] = {
-            "diff" if values["diff_based_evolution"] else "rewrite": 1.0
-        }
+        wished = "diff" if values["diff_based_evolution"] else "rewrite"
+        settings["search.operators"] = {wished: 0.7, "function": 0.2, "mend": 0.1}
     if values.get("early_stopping_patience", 0) > 0:
         settings["search.stop_patience"] = values["early_stopping_patience"]
     else:

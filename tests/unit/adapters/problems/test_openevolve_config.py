@@ -201,7 +201,7 @@ controller: {task_buffer: 12}
     assert problem.suggestions == {
         "budget.proposals": 50,
         "search.seed": 7,
-        "search.operators": {"rewrite": 1.0},
+        "search.operators": {"rewrite": 0.7, "function": 0.2, "mend": 0.1},
         "search.stop_patience": 12,
         "search.stop_threshold": 0.01,
         "search.islands": 3,

@@ -94,6 +94,7 @@ def test_every_operator_is_registered_by_its_name() -> None:
         "seed",
         "rewrite",
         "diff",
+        "function",
         "complete",
         "mend",
         "directed",
@@ -105,6 +106,7 @@ def test_every_operator_is_registered_by_its_name() -> None:
     assert {name for name, operator in known.items() if operator.asks_model} == {
         "rewrite",
         "diff",
+        "function",
         "complete",
         "mend",
         "directed",

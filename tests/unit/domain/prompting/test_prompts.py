@@ -86,16 +86,15 @@ def test_the_parent_is_shown_with_all_that_was_measured() -> None:
     user = prompt_of(brief_of()).user
 
     assert "```python\ndef f():\n    return 1\n```" in user
-    assert "Fitness: 0.5" in user
+    assert "Score: 0.5 (higher is better)" in user
     assert "speed 2, size 3.25" in user
-    assert "Features (complexity): complexity 40" in user
     assert "### stderr\n```\nwarning: slow\n```" in user
 
 
 def test_fitter_programs_and_other_programs_have_headings_of_their_own() -> None:
     user = prompt_of(brief_of(WEAKER, FITTER, UNMEASURED, num_top_programs=1)).user
 
-    top, others = user.index("## Top performing programs"), user.index("## Inspirations")
+    top, others = user.index("# Other programs"), user.index("## Programs of other kinds")
     current = user.index("# The current program")
     assert top < user.index("'fitter'") < current < others < user.index("'weaker'")
     assert others < user.index("'unmeasured'")
@@ -111,8 +110,7 @@ def test_programs_are_shown_up_to_the_settings() -> None:
 def test_earlier_children_of_the_parent_are_shown_with_their_outcome() -> None:
     user = prompt_of(brief_of(siblings=(CHILD,))).user
 
-    assert "Changes: Change 1: '1' to '2'" in user
-    assert "better: fitness 0.5 to 0.75" in user
+    assert "1. Change 1: '1' to '2'\n   Result: better: fitness 0.5 to 0.75" in user
 
 
 def shared(one: str, other: str) -> str:
@@ -133,7 +131,6 @@ def test_prompts_of_two_parents_are_equal_above_the_parent() -> None:
     both = shared(one, other)
     assert both == one[: one.index("# The current program")] + both[both.index("# The current") :]
     assert all(elite.program.source.strip() in both for elite in ELITES)
-    assert "<<<<<<< SEARCH" in both
 
 
 def test_prompts_of_one_parent_differ_in_the_tail_alone() -> None:
@@ -145,7 +142,7 @@ def test_prompts_of_one_parent_differ_in_the_tail_alone() -> None:
 
     both = shared(one, other)
     assert "warning: slow" in both
-    assert "# What else is known\n## Inspirations" in both
+    assert "## Programs of other kinds" in both
     assert "'weaker'" not in both
 
 
@@ -161,8 +158,8 @@ def test_the_ancestry_shows_the_newest_change_first() -> None:
     parent = ProgramRecord(PARENT.program, 0.5, changes="Change 1: 'b' to 'c'")
     user = prompt_of(brief_of(parent=parent, ancestry=Ancestry((grandparent,)))).user
 
-    way = user.index("## How it came to be")
-    assert way < user.index("- Fitness 0.5: Change 1: 'b'") < user.index("- Fitness 0.25: Change 1")
+    way = user.index("## Changes that led to it")
+    assert way < user.index("- Score 0.5: Change 1: 'b'") < user.index("- Score 0.25: Change 1")
 
 
 def test_inspirations_that_differ_from_the_parent_in_white_space_are_not_shown() -> None:
@@ -190,7 +187,7 @@ FAILED = FailedChild(
 def test_a_failure_is_described_by_kind_exception_class_and_program_lines() -> None:
     user = prompt_of(brief_of(ancestry=Ancestry((), (FAILED,)))).user
 
-    assert "### Failure 1: runtime\n- Changes: Change 1: '1' to '1 / 0'" in user
+    assert "1. Change 1: '1' to '1 / 0'\n   Failed (runtime): it raised an exception" in user
     assert "on case 3: ValueError\nline 2: return 1 / 0" in user
     assert "### failing_input\n```\nn = 0\n```" in user
     assert SECRET not in user
@@ -286,7 +283,7 @@ def test_diff_and_rewrite_request_their_own_form() -> None:
     rewrite = rewrite_prompt(brief, brief.drafts[0]).user
 
     assert "SEARCH" not in rewrite
-    assert "complete program in one fence" in rewrite
+    assert "complete new program in one ```python block" in rewrite
 
 
 def test_an_artifact_is_cut_to_its_bound() -> None:
