@@ -422,7 +422,8 @@ def _endpoint_error(url: str, key: str) -> str:
             return ""
     except urllib.error.HTTPError as error:
         page = error.read().decode("utf-8", "replace")
-        if proxy is not None and answered_by_proxy(url, error.code, error.headers, page):
+        headers = {name.lower(): value for name, value in error.headers.items()}
+        if proxy is not None and answered_by_proxy(url, error.code, headers, page):
             return f"{proxy} answered status {error.code} in place of the endpoint"
         return "" if error.code == 404 else f"status {error.code}"
     except (OSError, ValueError) as error:

@@ -11,8 +11,9 @@ from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.replies.children import Describe, as_child, read_rewritten, with_changes
 from app.domain.replies.edit_blocks import Blocks, parse_blocks
-from app.domain.replies.fences import Fence, fences, only_whole_program
+from app.domain.replies.fences import Fence, fences, whole_program
 from app.domain.replies.reply_text import cut_off, no_code, reply_text
+from app.domain.replies.second_thoughts import elides, is_example, withdraws
 from app.domain.source.definitions import (
     DEFINITION_NODES,
     FUNCTION_NODES,
@@ -59,9 +60,9 @@ def read_definition(
     passages = fences(text)
     blocks = parse_blocks(text, EditRules())
     edited = isinstance(blocks, Blocks) and blocks.edits
-    if edited or only_whole_program(passages, parent) is not None:
+    if edited or whole_program(passages, parent) is not None:
         return read_rewritten(reply, parent, rules, describe)
-    fence = _defining_fence(passages, wanted)
+    fence = _defining_fence(passages, wanted, parent)
     if reply.finish == "length" and (fence is None or not fence.closed):
         return cut_off(FailureKind.NO_CODE, f"Its {wanted.name} may not be whole.")
     written = textwrap.dedent(fence.text if fence else text).strip("\n") + "\n"
@@ -79,15 +80,25 @@ def read_definition(
     return with_changes(child, parent, describe, f"Another {wanted.name}")
 
 
-def _defining_fence(passages: Sequence[Fence], wanted: Definition) -> Fence | None:
-    """Returns the last fence that contains the definition, else the last that is not blank."""
+def _defining_fence(passages: Sequence[Fence], wanted: Definition, parent: Program) -> Fence | None:
+    """Returns the fence that is most likely the definition; None where there is none.
+
+    The criteria, in this order: it contains the definition, it is not marked as an example, it is
+    whole, it is not withdrawn after it, it is closed, later in the reply.
+    """
     filled = [fence for fence in passages if fence.text.strip()]
-    defining = []
-    for fence in filled:
+
+    def faults(fence: Fence) -> tuple[bool, ...]:
         tree = tree_or_none(textwrap.dedent(fence.text))
-        if tree is not None and _find(tree.body, wanted.name) is not None:
-            defining.append(fence)
-    return (defining or filled or [None])[-1]
+        return (
+            tree is None or _find(tree.body, wanted.name) is None,
+            is_example(fence.above, fence.text),
+            elides(fence.text, parent.source),
+            withdraws(fence.below),
+            not fence.closed,
+        )
+
+    return min(reversed(filled), key=faults, default=None)
 
 
 def _find(body: Sequence[ast.stmt], name: str) -> DefinitionNode | None:

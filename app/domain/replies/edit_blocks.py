@@ -23,7 +23,7 @@ _SEARCH_WORD = re.compile(r"\W*(?:search|find)(?: code| lines?| section)?\W*", r
 _REPLACE_WORD = re.compile(
     r"\W*(?:replace|replace with|replacement)(?: code| lines?| section)?\W*", re.IGNORECASE
 )
-_REMARK = re.compile(r"\s*(?:#|//|lines of the \w+ program, copied letter by letter)")
+_REMARK = re.compile(r"\s*(?:#|//|(?:the )?lines of the \w+ program(?: to replace)?, copied)")
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})[\w+#.-]*\s*")
 
 
