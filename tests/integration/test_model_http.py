@@ -212,10 +212,8 @@ def test_the_answer_of_a_proxy_is_named_as_the_proxys_without_its_password(
 def test_a_proxy_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://user:secretword@127.0.0.1:1")
 
-    with pytest.raises(
-        Unavailable, match=r"the proxy http://127\.0\.0\.1:1 of http_proxy"
-    ) as caught:
+    with pytest.raises(Unavailable, match="of http_proxy cannot be connected to") as caught:
         completed("http://model.invalid/v1")
 
-    assert "cannot be connected to" in str(caught.value)
+    assert "the proxy http://127.0.0.1:1 of" in str(caught.value)
     assert "secretword" not in str(caught.value)

@@ -97,3 +97,20 @@ def test_a_queue_that_does_not_answer_is_a_fault_and_is_read_again_after_a_while
     now += 2.0
     assert current() is not first
     assert read_queue("unix:///nowhere/queue.sock").fault
+
+
+def test_an_endpoint_that_is_writing_is_not_said_to_be_silent() -> None:
+    writing = replace(
+        SILENT,
+        silent_seconds=0.1,
+        unanswered_seconds=55.0,
+        writing=4,
+        longest_seconds=55.2,
+        tokens_per_second=17.4,
+    )
+    said = waits_for(run(), BUSY, ALL, QueueState(endpoints=[writing]))
+
+    assert "4 replies in progress, the longest for 55 s, 17 tokens/s" in said
+    assert "no model answers" not in said
+    answered = replace(writing, unanswered_seconds=1.0)
+    assert waits_for(run(), BUSY, ALL, QueueState(endpoints=[answered])) == ""
