@@ -33,9 +33,9 @@ _ADJUSTABLE = (
     "seed",
     "n",
 )
-_STREAMING = re.compile(r"\bstreaming\b", re.IGNORECASE)
+_STREAMING = re.compile(r"(?<![\w.])stream(ing)?(?![\w.])", re.IGNORECASE)
 _UNKNOWN = re.compile(
-    r"unsupported|not support|unknown|unrecognized|unexpected|not permitted|not allowed|deprecated"
+    r"unsupported|not support|not stream|unknown|unrecognized|unexpected|not permitted|not allowed|deprecated"
     r"|cannot find|must be exactly 1|cannot both|only the default",
     re.IGNORECASE,
 )
