@@ -35,8 +35,8 @@ _ADJUSTABLE = (
 )
 _STREAMING = re.compile(r"(?<![\w.])stream(ing)?(?![\w.])", re.IGNORECASE)
 _UNKNOWN = re.compile(
-    r"unsupported|not support|not stream|unknown|unrecognized|unexpected|not permitted|not allowed|deprecated"
-    r"|cannot find|must be exactly 1|cannot both|only the default",
+    r"unsupported|not support|not stream|unknown|unrecognized|unexpected|not permitted|not allowed"
+    r"|deprecated|cannot find|must be exactly 1|cannot both|only the default",
     re.IGNORECASE,
 )
 _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([0-9.]+)s"')  # google.rpc.RetryInfo
