@@ -396,6 +396,23 @@ export type RegriddedFrame = {
   event: RegriddedEvent;
 };
 
+export type Rerated = {
+  program: string;
+  fitness: number;
+};
+
+export type ReratedEvent = {
+  run: number;
+  seq: number;
+  seconds: number;
+  kind: "rerated";
+  data: Rerated;
+};
+
+export type ReratedFrame = {
+  event: ReratedEvent;
+};
+
 export type Resumed = {
   budget: number;
 };
@@ -469,4 +486,4 @@ export type ValidatedFrame = {
   event: ValidatedEvent;
 };
 
-export type Frame = StartedFrame | ResumedFrame | PausedFrame | ChangedFrame | DirectedFrame | AdmittedFrame | RefusedFrame | CutFrame | FailedFrame | EnteredFrame | GateTestedFrame | PlayedFrame | ScoredFrame | ClosedFrame | FoundedFrame | ImprovedFrame | CrownedFrame | NoticedFrame | MovedFrame | RegriddedFrame | ValidatedFrame | FinishedFrame | CancelledFrame | BrokenFrame;
+export type Frame = StartedFrame | ResumedFrame | PausedFrame | ChangedFrame | DirectedFrame | AdmittedFrame | RefusedFrame | CutFrame | FailedFrame | EnteredFrame | GateTestedFrame | PlayedFrame | ScoredFrame | ClosedFrame | FoundedFrame | ImprovedFrame | CrownedFrame | ReratedFrame | NoticedFrame | MovedFrame | RegriddedFrame | ValidatedFrame | FinishedFrame | CancelledFrame | BrokenFrame;

@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from app.domain.program import ProgramId
     from app.domain.run import Run
     from app.ports.ledger import Transaction
+    from app.reports.measured import MeasuredProgram
     from app.reports.ratings import RatedProgram
-    from app.reports.summary import MeasuredProgram, Summary
+    from app.reports.summary import Summary
 
 MOST_TEXT = 1_000_000
 """Characters of an artifact that is shown as a whole."""

@@ -4,12 +4,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.domain.evaluation import Evaluation, fitness_names
+from app.domain.evaluation import Evaluation
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
 from app.ports.records import StoredReply
+from app.reports.measured import measured_program
 from app.reports.metrics import MetricsRow, rows
 
 MOST_CHILDREN = 100
@@ -85,7 +86,8 @@ class ProgramDocument:
     """A program of a run.
 
     Attributes:
-      fitness: Of the first proposal that measured it; None where none did.
+      fitness: Of a player on a podium, what it is rated at now; else that of the first proposal
+        that measured it.  None where none did.
       fitness_names: Cases whose mean is the fitness.
       proposals: The first proposals that made it, oldest first.
       children: Its admitted children, newest first.
@@ -123,13 +125,16 @@ def program_document(
     stored = tx.programs.get([program])[program]
     made = tx.history.of_program(run.id, program, MOST_PROPOSALS)
     tested = tx.history.evaluations(run.id, program)
+    founded = next((p.fitness for p in made if p.fitness is not None), None)
+    verified = all(trial.verified for trial in tested)
+    measured = measured_program(tx, run, program, founded, verified=verified)
     return ProgramDocument(
         run=run.id,
         program=program,
         language=stored.language,
         source=bounded(stored.source),
-        fitness=next((p.fitness for p in made if p.fitness is not None), None),
-        fitness_names=list(fitness_names(program, tested)),
+        fitness=measured.fitness,
+        fitness_names=list(measured.fitness_names),
         proposals=list(rows(made)),
         parents=list(made[0].parents) if made and not made[0].seed else [],
         trials=[

@@ -41,6 +41,7 @@ class EventKind(enum.StrEnum):
     FOUNDED = "founded"
     IMPROVED = "improved"
     CROWNED = "crowned"
+    RERATED = "rerated"
     NOTICED = "noticed"
     MOVED = "moved"
     REGRIDDED = "regridded"
@@ -172,6 +173,15 @@ class Crowned(Improved):
     """A program became the champion of a run whose ranking is relative."""
 
     kind: ClassVar = EventKind.CROWNED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rerated:
+    """The champion of a run whose ranking is relative has another fitness, and is it still."""
+
+    kind: ClassVar = EventKind.RERATED
+    program: ProgramId
+    fitness: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -396,6 +406,7 @@ Fact: TypeAlias = (
     | Founded
     | Improved
     | Crowned
+    | Rerated
     | Noticed
     | Moved
     | Regridded

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from app.domain.events import Admitted, Crowned, Founded, Improved, Refused
+from app.domain.events import Admitted, Crowned, Founded, Improved, Refused, Rerated
 from app.domain.operator import Role
 from app.domain.program import ProgramId
 from app.domain.run import Run
@@ -104,7 +104,7 @@ class Admission:
             after = self._strategy.occupancy(before, elite)
             if after is before:
                 return Decision()
-            if self._entering:
+            if self._entering or self.run.ranking is Ranking.RELATIVE:
                 self._read_best()  # before the island is locked
             seen = None if island in self._locked else view
             if self._tx.archive.put_cell(self.run.id, island, after, seen=seen):
@@ -240,10 +240,14 @@ def _announce_best(admission: Admission, tx: Transaction, taken: Sequence[Entran
 
 
 def _announce_champion(admission: Admission, tx: Transaction) -> None:
-    """Emits `crowned` if another program is the champion of the run now."""
+    """Emits `crowned` if another program is the champion now, `rerated` if its fitness changed."""
     run, before = admission.run, admission.champion
     after = tx.archive.champion(run.id)
-    if after is None or (before is not None and after.program == before.program):
+    if after is None:
+        return
+    if before is not None and after.program == before.program:
+        if after.fitness != before.fitness:
+            tx.events.emit(run.id, Rerated(program=after.program, fitness=after.fitness))
         return
     settled = run.proposals - tx.proposals.backlog(run.id).unspent
     fact = Crowned(program=after.program, fitness=after.fitness, settled=settled)

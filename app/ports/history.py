@@ -87,7 +87,18 @@ class History(Protocol):
         ...
 
     def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
-        """Returns a program's evaluations in this run, in order."""
+        """Returns a program's evaluations in the cohorts that it was a child of, in order."""
+        ...
+
+    def rated(self, run: int, program: ProgramId, island: int | None) -> list[Evaluation]:
+        """Returns a player's scores and metrics in the games of one generation, in order.
+
+        Args:
+          run: The run.
+          program: The player.
+          island: Where its newest settled generation is wanted; None, and where it has played in
+            none there, for the first one that it played in.
+        """
         ...
 
     def games(self, run: int, cohort: CohortId, limit: int) -> list[PlannedGame]:

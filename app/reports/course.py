@@ -8,7 +8,7 @@ import math
 from array import array
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from itertools import zip_longest
 from operator import add
 from types import MappingProxyType
@@ -30,6 +30,7 @@ from app.domain.events import (
     Paused,
     Refused,
     Regridded,
+    Rerated,
     Resumed,
     Started,
 )
@@ -84,6 +85,7 @@ class Improvement:
     """A new best of the run.
 
     Attributes:
+      fitness: Of a champion of games, what it was last rated at while it was the champion.
       operator: Of the proposal that made it; "" where an incumbent became the champion.
       role: Role of the model that wrote it.
     """
@@ -313,6 +315,8 @@ class Course:
                 )
             case Improved() as fact:
                 self._improved(event, fact)
+            case Rerated(fitness=fitness) if self.improvements:
+                self.improvements[-1] = replace(self.improvements[-1], fitness=fitness)
             case Moved(reset=reset):
                 self.moves += 1
                 self.resets += reset

@@ -13,6 +13,7 @@ from app.domain.events import (
     Improved,
     Noticed,
     Refused,
+    Rerated,
     Settling,
     Validated,
 )
@@ -36,7 +37,7 @@ class Progress:
       cuts: Cut ones by reason.
       failures: Failed ones by failure kind.
       failures_since_best: Those that failed since the best fitness last rose.
-      best: Fitness of the best program, seeds included; None before the first.
+      best: Fitness that the best program has now, seeds included; None before the first.
       best_before: The best fitness before the newest improvement; None before the second.
       best_at: Number of proposals settled when the best program was found.
       improvements: How often the best fitness rose.
@@ -101,6 +102,8 @@ def _changes(before: Progress, event: Event) -> dict[str, Any]:
                 "improvements": before.improvements + 1,
                 "failures_since_best": {},
             }
+        case Rerated(fitness=fitness):
+            return {"best": fitness}
         case Validated():
             return {"validated": before.validated + 1}
         case Noticed(text=text):

@@ -19,8 +19,9 @@ from app.ports.records import Account, Settled, WorkerTime
 from app.reports.decoration import NotMade, attempt
 from app.reports.folder import Drawn, draw, snapshot
 from app.reports.funnel import HEADINGS
+from app.reports.measured import MeasuredProgram
 from app.reports.page import code, fenced, page, row, rule
-from app.reports.summary import BestProgram, MeasuredProgram, Summary, ValidatedProgram
+from app.reports.summary import BestProgram, Summary, ValidatedProgram
 
 MOST_ANCESTORS = 100
 

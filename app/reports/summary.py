@@ -20,6 +20,7 @@ from app.ports.records import Backlog, InsideTotals, Reused, Settled
 from app.reports.costs import Costs, costs_document, read_costs
 from app.reports.explanations import read_explanation
 from app.reports.funnel import Funnel, read_funnel
+from app.reports.measured import MeasuredProgram, measured_program
 
 MOST_NOTICES = 20
 
@@ -82,23 +83,6 @@ class Places:
             f"{models} at models, {sandboxes} in sandboxes; {self.at_work} trials at work, "
             f"{self.of_run} of this run"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredProgram:
-    """A program of a run with its measurements.
-
-    Attributes:
-      fitness: None where it never reached the final stage.
-      verified: Whether evaluator and program were separate processes in every trial.
-      fitness_names: Metrics whose mean is the fitness; see `evaluation.fitness_names`.
-    """
-
-    program: ProgramId
-    fitness: float | None
-    metrics: Mapping[str, float]
-    verified: bool
-    fitness_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +207,7 @@ def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
             cuts=cuts,
             failures=failures,
             best=_best(tx, row, validated),
-            baselines=_baselines(tx, run, problem) if problem else {},
+            baselines=_baselines(tx, row, problem) if problem else {},
             validated=validated,
             seconds=last[0].seconds if last else 0.0,
             notices=notices(tx, run),
@@ -284,7 +268,7 @@ def _best(tx: Transaction, run: Run, validated: Sequence[ValidatedProgram]) -> B
     if best is None or best.program is None:
         return None
     source = tx.programs.get([best.program])[best.program].source
-    measured = _measured(tx, run.id, best.program, best)
+    measured = measured_program(tx, run, best.program, best.fitness, verified=best.verified)
     return BestProgram(measured, source, best, chosen.measured if chosen else None)
 
 
@@ -326,29 +310,20 @@ def _rank(validated: ValidatedProgram) -> tuple[float, float]:
     )
 
 
-def _baselines(tx: Transaction, run: int, problem: Problem) -> dict[str, MeasuredProgram]:
+def _baselines(tx: Transaction, run: Run, problem: Problem) -> dict[str, MeasuredProgram]:
     """Returns the named seeds with their measurements; the seeding cohort settles first."""
     seeds = {
         proposal.program: proposal
-        for proposal in tx.history.settled(run, limit=len(problem.seeds))
+        for proposal in tx.history.settled(run.id, limit=len(problem.seeds))
         if proposal.seed
     }
     return {
-        name: _measured(tx, run, program, seeds[program])
+        name: measured_program(
+            tx, run, program, seeds[program].fitness, verified=seeds[program].verified
+        )
         for name, program in problem.baselines.items()
         if program in seeds
     }
-
-
-def _measured(tx: Transaction, run: int, program: ProgramId, settled: Settled) -> MeasuredProgram:
-    evaluations = tx.history.evaluations(run, program)
-    return MeasuredProgram(
-        program,
-        settled.fitness,
-        merged_metrics(program, evaluations),
-        settled.verified,
-        fitness_names(program, evaluations),
-    )
 
 
 def document(summary: Summary, out: str | None) -> dict[str, Any]:

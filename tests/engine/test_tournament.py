@@ -5,12 +5,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
 from app.dashboard.frames import adapter, encode
+from app.dashboard.programs import program_document
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.events import Closed, Entered, EventKind, GateTested, Played, Scored
 from app.domain.games import Game, bradley_terry, elo
@@ -21,7 +24,10 @@ from app.domain.search.cohort import CutReason
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop
+from app.reports.course import course_of
+from app.reports.folder import write_best
 from app.reports.ratings import read_ratings
+from app.reports.summary import summarise
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ToySandbox, problem
 from tests.integration.cli import Evoq
@@ -151,6 +157,82 @@ def test_incumbents_are_rerated_before_newcomers_enter(ctx: Context) -> None:
     for fact in incumbents:
         share = generation.points[fact.program] / generation.games[fact.program]  # type: ignore
         assert fact.fitness == pytest.approx(share)  # type: ignore[union-attr]
+
+
+def beaten_in_turn(
+    trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outcome
+) -> Evaluation:
+    """The largest seed beats seeds always, and children where it begins; other games are draws."""
+    found = interpret(trial, programs, outcome)
+    sources = [programs[player].source for player in trial.players]
+    if trial.stage == "smoke" or {*sources} <= {*SEEDS}:
+        return found
+    if sources[0] == SEEDS[1]:
+        scores = {
+            player: dict.fromkeys(row, float(programs[player].source == SEEDS[1]))
+            for player, row in found.scores.items()
+        }
+        return replace(found, scores=scores)
+    scores = {player: dict.fromkeys(row, 0.5) for player, row in found.scores.items()}
+    return replace(found, scores=scores)
+
+
+def test_a_champion_that_is_rated_anew_has_one_fitness_everywhere(
+    ctx: Context, evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy = replace(game(), interpret=beaten_in_turn, baselines={"one": Program(SEEDS[1]).id})
+    monkeypatch.setattr("app.cli.target.stored_problem", lambda store, run: toy)
+    run = played(ctx, toy, budget=8)
+
+    shown = evoq("show", "toy-run", "--json").json["best"]
+    summary, course = summarise(ctx.store, run, toy), course_of(ctx.store, run)
+    write_best(summary, toy, tmp_path)
+    with ctx.store.begin() as tx:
+        page = program_document(tx, tx.runs.get(run), Program(SEEDS[1]).id, ("smoke", "match"))
+        podium = tx.archive.island(run, 0).best(1)
+
+    crowned, rerated = (facts(ctx, run, kind) for kind in (EventKind.CROWNED, EventKind.RERATED))
+    assert [one.fitness for one in crowned] == [1.0]
+    assert 0.5 < rerated[-1].fitness < 1.0
+    assert {one.program for one in (*crowned, *rerated)} == {shown["program"], podium[0].program}
+    assert {
+        "elite": podium[0].fitness,
+        "show": shown["fitness"],
+        "baseline": summary.baselines["one"].fitness,
+        "best.json": json.loads((tmp_path / "best.json").read_text())["fitness"],
+        "line": course.progress.best,
+        "chart": course.improvements[-1].fitness,
+        "page": page.fitness,
+    } == dict.fromkeys(
+        ("elite", "show", "baseline", "best.json", "line", "chart", "page"), rerated[-1].fitness
+    )
+    assert course.progress.improvements == len(crowned)
+
+
+@pytest.mark.parametrize("pairing", ["round_robin", "podium", "bracket"])
+def test_the_mean_of_the_games_that_are_named_is_the_fitness(ctx: Context, pairing: str) -> None:
+    toy = replace(game(), interpret=beaten_in_turn)
+    run = played(ctx, toy, budget=8, pairing=pairing)
+
+    best = summarise(ctx.store, run, toy).best
+    assert best is not None
+    newest = facts(ctx, run, EventKind.SCORED)[-1].cohort
+    games = [g for g in facts(ctx, run, EventKind.PLAYED) if g.cohort == newest]
+    points = {
+        f"{other[:12]} {seat} {g.game}": score if seat == "first" else 1.0 - score
+        for g in games
+        for seat, player, other, score in (
+            ("first", g.first, g.second, g.score),
+            ("second", g.second, g.first, g.score),
+        )
+        if player == best.measured.program
+    }
+    names = best.measured.fitness_names
+    if pairing == "bracket" and not names:
+        assert best.measured.fitness != fmean(points.values())
+    else:
+        assert sorted(names) == sorted(points)
+        assert best.measured.fitness == fmean(points[name] for name in names)
 
 
 def test_a_candidate_that_fails_its_test_plays_no_game(ctx: Context) -> None:

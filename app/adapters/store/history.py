@@ -167,6 +167,17 @@ _OF_PROGRAM = """
         AND cohort IN (SELECT cohort FROM proposals WHERE run = %(run)s AND program = %(program)s)
     ORDER BY id
 """
+_RATED = """
+    SELECT cohort, island, jsonb_agg(evaluation -> 'scores' -> %(program)s ORDER BY id) AS scores,
+        jsonb_agg(coalesce(evaluation -> 'metrics' -> %(program)s, '{}') ORDER BY id) AS metrics
+    FROM trials
+    WHERE run = %(run)s AND cardinality(players) > 1 AND %(program)s = ANY(players)
+        AND evaluation -> 'scores' -> %(program)s IS NOT NULL
+        AND NOT EXISTS (
+            SELECT FROM proposals WHERE proposals.cohort = trials.cohort AND settled_at IS NULL
+        )
+    GROUP BY cohort, island ORDER BY cohort DESC
+"""
 _GAMES = """
     SELECT id AS trial, players[1] AS first, players[2] AS second, cases[1] AS number,
         evaluation IS NOT NULL AS ended,
@@ -366,6 +377,16 @@ class SqlHistory:
     def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
         result = rows(self._c, _OF_PROGRAM, {"run": run, "program": program})
         return [e for record in result if (e := evaluation_of(record.evaluation)) is not None]
+
+    def rated(self, run: int, program: ProgramId, island: int | None) -> list[Evaluation]:
+        found = rows(self._c, _RATED, {"run": run, "program": program})
+        if not found:
+            return []
+        chosen = next((record for record in found if record.island == island), found[-1])
+        return [
+            Evaluation(scores={program: scores}, metrics={program: metrics})
+            for scores, metrics in zip(chosen.scores, chosen.metrics, strict=True)
+        ]
 
     def games(self, run: int, cohort: CohortId, limit: int) -> list[PlannedGame]:
         found = rows(self._c, _GAMES, {"run": run, "cohort": cohort, "limit": limit})

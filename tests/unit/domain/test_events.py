@@ -28,6 +28,7 @@ from app.domain.events import (
     Played,
     Refused,
     Regridded,
+    Rerated,
     Resumed,
     Scored,
     Started,
@@ -77,6 +78,7 @@ STORED: list[tuple[Fact, dict[str, object]]] = [
         Crowned(program=PROGRAM, fitness=0.5, settled=4),
         {"program": PROGRAM, "fitness": 0.5, "settled": 4},
     ),
+    (Rerated(program=PROGRAM, fitness=0.25), {"program": PROGRAM, "fitness": 0.25}),
     (
         Entered(cohort=3, island=0, proposal=7, program=PROGRAM, parents=(OTHER,)),
         {"cohort": 3, "island": 0, "proposal": 7, "program": PROGRAM, "parents": [OTHER]},
