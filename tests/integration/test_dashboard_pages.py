@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psycopg
@@ -45,6 +45,7 @@ from tests.integration.dashboard_runs import (
     hold_tournament,
     log,
     offer,
+    play,
     settle,
     started,
 )
@@ -382,6 +383,42 @@ def test_the_games_of_a_run_are_shown_live_and_replayed(
         expect(main).to_contain_text("after move 1 of 3: 3 by the first player")
         expect(picture.locator("circle[fill='#d64545']")).to_have_count(1)
         assert visited.page.evaluate("window.harmed") is None
+
+
+def test_a_recorded_game_is_played_at_a_pace_that_a_viewer_chooses(
+    visit: Visit, store: SqlStore, run: Run
+):
+    columns = "1212121"
+    hold_tournament(store, run)
+    with store.begin() as tx:
+        game = replace(play(1, "a" * 64, "b" * 64, 0), moves=tuple(columns))
+        tx.events.emit(run.id, game)
+    with store.begin() as tx:
+        number = tx.events.read(run.id)[-1].seq
+    main = visit.open(f"/run/{run.id}/games/{number}?ply=0")
+    discs = main.locator(".picture svg circle[fill='#d64545'], .picture svg circle[fill='#f2c230']")
+    position = main.get_by_role("slider", name="Position")
+    expect(main).to_contain_text("before the first of 7 moves")
+
+    main.get_by_role("combobox", name="Speed").click()
+    visit.page.get_by_role("option", name="5 moves a second", exact=True).click()
+    main.get_by_role("button", name="Play", exact=True).click()
+    expect(main.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+    expect(main).to_contain_text("after move 7 of 7: 1 by the first player")
+    expect(discs).to_have_count(7)
+    expect(main.get_by_role("button", name="Play", exact=True)).to_be_visible()
+    expect(position).to_have_attribute("aria-valuenow", "7")
+
+    position.locator("[tabindex='0']").focus()
+    visit.page.keyboard.press("PageDown")
+    expect(discs).to_have_count(0)
+    visit.page.keyboard.press("ArrowRight")
+    expect(discs).to_have_count(1)
+    main.get_by_role("button", name="Next").click()
+    expect(discs).to_have_count(2)
+    main.get_by_role("button", name="Play", exact=True).click()
+    main.get_by_role("button", name="Back").click()
+    expect(main.get_by_role("button", name="Play", exact=True)).to_be_visible()
 
 
 def test_a_board_follows_a_game_that_is_played(

@@ -1,11 +1,11 @@
 """The page of one game: its position after each move, and how it ended."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from nicegui import ui
-from nicegui.events import KeyEventArguments
+from nicegui.events import KeyEventArguments, ValueChangeEventArguments
 
 from app.dashboard.games import GameDocument, game_document
 from app.dashboard.pages.games import ending
@@ -17,6 +17,8 @@ from app.reports.boards import picture, position_after
 
 _AROUND = 40
 """Moves that are shown before and after the one whose position is drawn."""
+_SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0)
+"""Moves a second of a replay."""
 
 
 def add(sources: Sources) -> None:
@@ -65,35 +67,74 @@ def _draw(run: Run, game: GameDocument, ply: int | None) -> None:
 
 
 class _Replay:
-    """A position and the buttons that lead to another one."""
+    """A position, and what leads to another one: steps, a slider, or time at a chosen pace."""
 
     def __init__(self, game: GameDocument) -> None:
-        """Draws them without a position."""
+        """Draws them before the first move, and not playing."""
         self._game, self._at = game, 0
         moves = len(game.moves)
         with ui.element("div").classes("actions"):
-            for name, go in (
-                ("First", lambda: self.go(0)),
-                ("Back", lambda: self.go(self._at - 1)),
-                ("Next", lambda: self.go(self._at + 1)),
-                ("Last", lambda: self.go(moves)),
-            ):
-                ui.button(name, on_click=go).props("outline dense no-caps")
+            self._button("First", lambda: self._step(0))
+            self._button("Back", lambda: self._step(self._at - 1))
+            self._play = self._button("Play", self._toggle)
+            self._button("Next", lambda: self._step(self._at + 1))
+            self._button("Last", lambda: self._step(moves))
+            speeds = {speed: f"{speed:g} moves a second" for speed in _SPEEDS}
+            ui.select(speeds, value=1.0, label="Speed", on_change=self._pace).props(
+                "dense outlined options-dense"
+            ).style("min-width: 11rem")
+        self._slider = (
+            ui.slider(min=0, max=max(moves, 1), value=0, on_change=self._slide)
+            .props('aria-label="Position" snap')
+            .style("max-width: 36rem")
+        )
+        self._slider.set_enabled(moves > 0)
         self._said = say("").props("role=status")
         self._picture = ui.html("", sanitize=False).classes("picture large")
         self._moves = ui.html("", sanitize=False).classes("moves").props('aria-label="Moves"')
+        self._clock = ui.timer(1.0, self._tick, active=False, immediate=False)
         ui.keyboard(on_key=self._pressed, ignore=["input", "select", "textarea"])
+
+    @staticmethod
+    def _button(name: str, go: Callable[[], None]) -> ui.button:
+        return ui.button(name, on_click=go).props("outline dense no-caps")
 
     def _pressed(self, pressed: KeyEventArguments) -> None:
         if pressed.action.keydown and pressed.key.arrow_left:
-            self.go(self._at - 1)
+            self._step(self._at - 1)
         if pressed.action.keydown and pressed.key.arrow_right:
-            self.go(self._at + 1)
+            self._step(self._at + 1)
+
+    def _step(self, ply: int) -> None:
+        self._run(playing=False)
+        self.go(ply)
+
+    def _slide(self, changed: ValueChangeEventArguments[float | None]) -> None:
+        if changed.value is not None and changed.value != self._at:
+            self.go(int(changed.value))
+
+    def _pace(self, changed: ValueChangeEventArguments[float]) -> None:
+        self._clock.interval = 1.0 / float(changed.value)
+
+    def _toggle(self) -> None:
+        if not self._clock.active and self._at == len(self._game.moves):
+            self.go(0)
+        self._run(playing=not self._clock.active)
+
+    def _tick(self) -> None:
+        self.go(self._at + 1)
+        if self._at == len(self._game.moves):
+            self._run(playing=False)
+
+    def _run(self, *, playing: bool) -> None:
+        self._clock.active = playing
+        self._play.set_text("Pause" if playing else "Play")
 
     def go(self, ply: int) -> None:
         """Shows the position after so many moves."""
         moves = self._game.moves
         self._at = at = min(max(ply, 0), len(moves))
+        self._slider.set_value(at)
         position = self._position(at)
         by = "the first player" if at % 2 else "the second player"
         made = (
