@@ -280,6 +280,17 @@ export type ImprovedFrame = {
   event: ImprovedEvent;
 };
 
+export type LiveGame = {
+  run: number;
+  trial: number;
+  cohort: number;
+  first: string;
+  second: string;
+  number: number;
+  moves: (string)[];
+  position: string;
+};
+
 export type Moved = {
   program: string;
   fitness: number;
@@ -299,6 +310,10 @@ export type MovedEvent = {
 
 export type MovedFrame = {
   event: MovedEvent;
+};
+
+export type MovesFrame = {
+  moves: LiveGame;
 };
 
 export type Noticed = {

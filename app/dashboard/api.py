@@ -21,7 +21,9 @@ from app.dashboard.games import (
     GamesDocument,
     at_work,
     game_document,
+    games_at_work,
     games_document,
+    live_games,
     with_moves,
 )
 from app.dashboard.metrics import scrape
@@ -38,6 +40,7 @@ from app.dashboard.reads import (
 from app.dashboard.system import SystemDocument
 from app.dashboard.tail import Tails
 from app.domain.run import Run
+from app.domain.search.cohort import TrialId
 from app.ports.protocols import Unavailable
 from app.ports.records import ComparedRuns
 from app.reports.course import MetricCourse
@@ -47,6 +50,8 @@ Name = Annotated[str, Path(alias="run", description="Name or number of a run.")]
 Program = Annotated[str, Path(pattern="^[0-9a-f]{4,64}$", description="Beginning of its id.")]
 After = Annotated[int, Query(ge=0, description="How many to skip.")]
 Limit = Annotated[int, Query(ge=1, le=1000)]
+MOVES_SECONDS = 0.5
+"""How often the moves of games at work are read for a client that asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +249,17 @@ def add_metrics(app: FastAPI, reader: RunReader) -> None:
 
 
 def add_socket(app: FastAPI, reader: RunReader, tails: Tails) -> None:
-    """Adds `/ws?run=R&after=N`: every event of a run with `seq` > N, then each as it comes."""
+    """Adds `/ws?run=R&after=N`: every event of a run with `seq` > N, then each as it comes.
+
+    With `&moves=true` frames of the moves of games that are being played come between them.
+    """
 
     @app.websocket("/ws")
     async def socket(
-        websocket: WebSocket, run: str, after: Annotated[int, Query(ge=0)] = 0
+        websocket: WebSocket,
+        run: str,
+        after: Annotated[int, Query(ge=0)] = 0,
+        moves: bool = False,
     ) -> None:
         try:
             row = await asyncio.to_thread(reader.run, run)
@@ -257,14 +268,17 @@ def add_socket(app: FastAPI, reader: RunReader, tails: Tails) -> None:
             await websocket.close(1008, str(error)[:120])
             return
         await websocket.accept()
-        sending = asyncio.create_task(_send(websocket, tails, row.id, after))
+        sending = [asyncio.create_task(_send(websocket, tails, row.id, after))]
+        if moves:
+            sending.append(asyncio.create_task(_send_moves(websocket, reader, tails, row.id)))
         try:
             while True:  # notices the end of a client that only listens
                 await websocket.receive_text()
         except (WebSocketDisconnect, KeyError):
-            sending.cancel()
-            with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
-                await sending
+            for task in sending:
+                task.cancel()
+                with suppress(asyncio.CancelledError, WebSocketDisconnect, RuntimeError):
+                    await task
 
 
 async def _send(websocket: WebSocket, tails: Tails, run: int, after: int) -> None:
@@ -275,6 +289,26 @@ async def _send(websocket: WebSocket, tails: Tails, run: int, after: int) -> Non
                 after += 1
         except Unavailable:
             await asyncio.sleep(1.0)  # the ledger is away; the client loses nothing
+
+
+async def _send_moves(websocket: WebSocket, reader: RunReader, tails: Tails, run: int) -> None:
+    """Sends the moves so far of each game whose moves are others than those sent before."""
+    sent: dict[TrialId, list[str]] = {}
+    while True:
+        try:
+            tail = tails.of(run)
+            await tail.complete()
+            played = await asyncio.to_thread(games_at_work, reader.store, run, tail.course)
+        except Unavailable:
+            await asyncio.sleep(1.0)  # the ledger is away; the moves so far come again later
+            continue
+        made = await asyncio.to_thread(reader.moves, [game.trial for game in played])
+        games = live_games(run, played, made)
+        for game in games:
+            if sent.get(game.trial) != game.moves:
+                await websocket.send_text(frames.encode_moves(game))
+        sent = {game.trial: game.moves for game in games}
+        await asyncio.sleep(MOVES_SECONDS)
 
 
 def add_errors(app: FastAPI) -> None:

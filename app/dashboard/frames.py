@@ -1,16 +1,18 @@
 """Frames: what `/ws` sends, typed; their JSON Schema, and TypeScript types made from it.
 
 A frame is one event of a run as the ledger has it, so live bytes and bytes that are read again are
-equal.
+equal.  A frame of moves is no event, has no `seq`, and is sent to who asks for it alone.
 """
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field, TypeAdapter, create_model
 
+from app.dashboard.games import LiveGame
 from app.domain.events import Event, EventKind, Fact
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
@@ -26,6 +28,17 @@ def encode(run: int, event: Event) -> str:
         "data": event.data,
     }
     return _ENCODER.encode({"event": body})
+
+
+class MovesFrame(BaseModel):
+    """The moves so far of a game that is being played; `/ws` sends it with `moves=true` alone."""
+
+    moves: LiveGame
+
+
+def encode_moves(game: LiveGame) -> str:
+    """Returns the frame of the moves of a game: compact JSON."""
+    return _ENCODER.encode({"moves": asdict(game)})
 
 
 @cache
@@ -56,8 +69,11 @@ def _constant(kind: EventKind) -> Any:
 
 
 def json_schema() -> dict[str, Any]:
-    """Returns the JSON Schema of a frame."""
+    """Returns the JSON Schema of a frame; that of a frame of moves is among its definitions."""
     schema = adapter().json_schema()
+    moves = MovesFrame.model_json_schema()
+    schema["$defs"] |= moves.pop("$defs")
+    schema["$defs"][MovesFrame.__name__] = moves
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Frame",

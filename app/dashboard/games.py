@@ -38,7 +38,7 @@ class BoardDocument:
       position: The last one, as the referee wrote it; of a game at work, that after `moves`; ""
         where it is not known.
       moves: Of a game at work, those that are known by now, as the referee yielded them.  They are
-        not events: `/ws` and a replay have them once the game has ended.
+        not events: a replay has them once the game has ended, as `/ws` has for who does not ask.
     """
 
     trial: TrialId
@@ -87,6 +87,27 @@ class GamesDocument:
     standings: list[Standing]
     ratings: list[RatedPlayer]
     directions: list[DirectedChild]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveGame:
+    """The moves so far of a game that is being played.
+
+    Attributes:
+      trial: The trial that it is.
+      number: Of the game between these two, in this order.
+      moves: From the beginning, as the referee yielded them.
+      position: The one that they lead to; "" where the notation is not known.
+    """
+
+    run: int
+    trial: TrialId
+    cohort: CohortId
+    first: ProgramId
+    second: ProgramId
+    number: int
+    moves: list[str]
+    position: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +222,44 @@ def with_moves(found: GamesDocument, moves: Mapping[TrialId, Sequence[str]]) -> 
         for board in found.boards
     ]
     return replace(found, boards=boards)
+
+
+def games_at_work(store: Store, run: int, course: Course) -> dict[PlannedGame, CohortId]:
+    """Returns the games that are being played, with their generations.
+
+    Args:
+      store: The ledger.
+      run: The run.
+      course: Its course, to which another thread may add.
+    """
+    newest = {each.island: each.cohort for each in list(course.games.generations.values())}
+    with store.begin() as tx:
+        return {
+            game: cohort
+            for cohort in newest.values()
+            for game in tx.history.games(run, cohort, MOST_BOARDS)
+            if game.at_work
+        }
+
+
+def live_games(
+    run: int, games: Mapping[PlannedGame, CohortId], moves: Mapping[TrialId, Sequence[str]]
+) -> list[LiveGame]:
+    """Returns the games of which a move is known, by trial."""
+    return [
+        LiveGame(
+            run=run,
+            trial=game.trial,
+            cohort=cohort,
+            first=game.first,
+            second=game.second,
+            number=game.number,
+            moves=list(made),
+            position=position_after(made),
+        )
+        for game, cohort in sorted(games.items(), key=lambda item: item[0].trial)
+        if (made := moves.get(game.trial))
+    ]
 
 
 def game_document(store: Store, run: Run, game: int) -> GameDocument:

@@ -9,9 +9,12 @@ from urllib.request import Request, urlopen
 import psycopg
 import pytest
 import redis
+from websockets.sync.client import connect
 
 from app.adapters.queue.live_moves import LiveMoves, live_moves
 from app.adapters.store.sql import SqlStore
+from app.dashboard.frames import MovesFrame
+from app.dashboard.games import LiveGame
 from app.dashboard.server import Place, Serving, serving
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.events import Closed, EventKind, Played
@@ -182,6 +185,44 @@ def test_a_game_at_work_has_the_moves_that_its_worker_shows(
     assert at_work[nonsense]["moves"] == []
     assert "<b>up</b>" not in frames
     assert 0 < broker.ttl(f"evoq:moves:{connect_four}") <= 60
+
+
+def test_a_client_that_asks_gets_moves_between_the_frames_that_everybody_gets(
+    ctx: Context, store: SqlStore, broker: redis.Redis, valkey: str
+):
+    run = played(ctx, game(), budget=4)
+    with psycopg.connect(address_of(store)) as connection:
+        [[trial]] = connection.execute(
+            "UPDATE trials SET evaluation = NULL, leased_until = 'infinity' WHERE id = ("
+            " SELECT max(id) FROM trials WHERE cardinality(players) = 2) RETURNING id"
+        ).fetchall()
+    shown, toy = LiveMoves(valkey), game()
+    shown.show(trial, ["4"])
+    ctx = replace(ctx, problem=lambda digest: toy)
+    events: list[str] = []
+    moves: list[LiveGame] = []
+
+    with serving(ctx, valkey, Place(port=0, token=TOKEN), pages=False) as dashboard:
+        address = f"{base(dashboard).replace('http', 'ws', 1)}/ws?run={run}&after=0"
+        with connect(f"{address}&moves=true") as asking, connect(address) as other:
+            recorded = get(dashboard, f"/api/runs/{run}/events?limit=1000").splitlines()
+            while len(moves) < 2 or len(events) < len(recorded):
+                frame = str(asking.recv(timeout=30))
+                if not frame.startswith('{"moves"'):
+                    events.append(frame)
+                    continue
+                moves.append(MovesFrame.model_validate_json(frame).moves)
+                shown.show(trial, ["4", "4"])
+            silent = [str(other.recv(timeout=30)) for _ in recorded]
+            with pytest.raises(TimeoutError):
+                other.recv(timeout=1.5)
+            with pytest.raises(TimeoutError):
+                asking.recv(timeout=1.5)
+
+    assert events == silent == recorded
+    assert [each.moves for each in moves] == [["4"], ["4", "4"]]
+    assert {(each.run, each.trial) for each in moves} == {(run, trial)}
+    assert moves[1].position.splitlines()[-2:] == [". . . o . . .", ". . . x . . ."]
 
 
 def test_a_queue_that_does_not_answer_hides_moves_and_stops_no_game(
