@@ -31,6 +31,7 @@ FIXED: Mapping[str, str] = {
     "problem": "the problem was read when the run began, and every program was measured by it",
     "strategy": _RECIPE,
     "search.strategy": _RECIPE,
+    "search.learn_forms": "the weights of a run's operators are learnt, or not, from its beginning",
     "search.migration_interval": _RECIPE,
     "search.migration_rate": _RECIPE,
     "search.exploration_ratio": _RECIPE,

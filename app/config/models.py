@@ -204,7 +204,8 @@ class RoleSettings(RequestSettings):
     """Mix of models: each has a `name`, a `weight` and any setting of this section that differs for
     it. Null for no model."""
     model: str | None = None
-    """Name of the only model; short for `models` with one entry."""
+    """Name of the only model; short for `models` with one entry. `auto`: that of a server on this
+    machine, see [local-models.md](local-models.md)."""
 
     failover_after: _FailoverAfter = None
     failover_rest_seconds: _FailoverRest = None

@@ -107,7 +107,7 @@ def test_a_reply_that_cannot_be_used_fails_by_its_kind_and_costs_no_evaluation(
 
 def mended(prompt: Prompt) -> Completion:
     """Answers wrongly at first, and rightly once it is shown what was wrong."""
-    if "# Your reply came to nothing" not in prompt.user:
+    if "# Your first answer" not in prompt.user:
         return Completion("```\nx == 1\n```\n" + BLOCK.replace("x = 0.0", "gone = 1"))
     assert "gone = 1" in prompt.user
     assert "matches nowhere" in prompt.user
@@ -143,7 +143,7 @@ class Dying(Answering):
     died = False
 
     def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
-        if not self.died and "# Your reply came to nothing" in prompts[0].user:
+        if not self.died and "# Your first answer" in prompts[0].user:
             self.died = True
             raise SystemExit("killed")
         return super().complete(prompts)
@@ -192,7 +192,7 @@ def test_a_prompt_holds_what_the_ledger_knows_of_the_lineage(ctx: Context) -> No
     [failed] = line.failures
     assert failed.program is not None
     assert "crash" in failed.program.source
-    assert "### Failure 1: runtime" in last
+    assert "Failed (runtime):" in last
     assert "it crashed" not in last  # the words of a failure stay with people
 
 

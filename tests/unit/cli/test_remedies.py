@@ -286,6 +286,9 @@ OTHERWISE = {
     "Name a folder that holds templates such as diff_user.txt.": "tests of templates",
     "Name files {}, each with the ending {}.": "tests of templates",
     "Check the spelling of the path.": "a path",
+    "Name the problem: evoq run PROBLEM --config {}.": "tests of named problems",
+    "Put lines between the markers, or use an operator that writes the program, as --set "
+    "'search.operators={rewrite: 1}'.": "tests of empty regions",
     "Leave it out, and set {} where the workers of the queue {} are started (with Compose: in "
     ".env).": "the test below",
 }

@@ -7,7 +7,7 @@ import pytest
 from app.cli.application import status_of
 from app.cli.measurement import protection_lines
 from app.cli.plan import SettingLayers, load_problem, plan_run, read_layers
-from app.config.layers import UsageError, from_assignments
+from app.config.layers import Choices, UsageError, from_assignments
 from app.ports.protocols import Protection
 
 CONFIG = "llm:\n  api_base: http://localhost:1/v1\n  models: [{name: m}]\n"
@@ -57,7 +57,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
     def read(assignments: object, config: object, options: dict[str, object]) -> SettingLayers:
         found.update(options, assignments=assignments, config=config)
-        return SettingLayers(())
+        return SettingLayers((Choices("the command line", {}),))
 
     def load(paths: list[Path], layers: object, *, strict: bool) -> None:
         found.update(paths=paths, strict=strict)

@@ -101,6 +101,7 @@ def test_an_operator_may_change_it_in_the_middle_of_a_run(setting: str) -> None:
 
 
 FIXED_VALUES: Mapping[str, Any] = {
+    "search.learn_forms": True,
     "problem.data": "there",
     "strategy.patience": 3,
     "search.strategy": "best_of_n",
@@ -175,7 +176,7 @@ def test_the_first_model_of_a_run_gives_it_operators_that_ask_it() -> None:
     run = replace(begun({"llm": {}}), operators={"tune": 1.0})
     found = revision(run, {"llm.model": "m"})
 
-    assert set(found.operators) == {"diff", "rewrite", "mend"}
+    assert set(found.operators) == {"function", "diff", "rewrite", "mend"}
     assert "search.operators" in {fact.setting for fact in found.changes}
 
 

@@ -215,7 +215,7 @@ def test_each_option_of_a_problem_is_read_where_problems_are_loaded(repository: 
 
     named = [row for row in rows if row.startswith("problem.")]
 
-    assert len(named) == 7
+    assert len(named) == 8
     reading = r"(\.get\(|\.pop\(|chosen\[|options\[)(option\.)?{}\b"
     assert [r for r in named if not re.search(reading.format(constants[r]), text)] == []
 
