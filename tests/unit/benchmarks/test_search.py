@@ -24,8 +24,8 @@ def _alarm() -> Iterator[None]:
     "machine", [Machine(0.5, 32, 0.05, 2), Machine(2.0, 32, 5.0, 4)], ids=["fast", "slow sandboxes"]
 )
 def test_a_default_run_of_a_hundred_goes_six_generations_deep(machine: Machine) -> None:
-    search = Search(TASKS["valleys"], "map_elites", "model", 100, seed=3)
-    run = search.done(machine.order(100, seed=3))
+    search = Search(TASKS["valleys"], "map_elites", "model", 100, seed=8)
+    run = search.done(machine.order(100, seed=8))
     assert run.deepest >= 6, run
     assert run.first <= 33, run
 
