@@ -1,7 +1,7 @@
 """From the settings of a run as they are stored to the rules that its steps read."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from app.config.models import ModelChoice, ModelSettings
@@ -17,6 +17,7 @@ from app.domain.search.back_pressure import Caps
 from app.domain.search.gates import gate
 from app.domain.search.model_mix import MixedModel, ModelMix, ModelPrice
 from app.domain.search.nested import NestedRules
+from app.domain.search.recipes.funsearch_lite import FunSearchLite
 from app.domain.search.refining import Refining
 from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
 
@@ -37,9 +38,10 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
     """
     run = RunSettings.model_validate(settings, extra="ignore")
     search, queue, llm = run.search, run.queue, run.llm
+    found = _recipe(strategy, run)
     return Rules(
         SearchRules(
-            recipe=_recipe(strategy, run),
+            recipe=found,
             enforce_blocks=search.enforce_blocks,
             gates=None if search.gates is None else tuple(map(gate, search.gates)),
             measurements=search.measurements,
@@ -53,7 +55,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             stop_threshold=search.stop_threshold,
             learn_forms=bool(search.learn_forms),
         ),
-        run.prompts.rules(search),
+        replace(run.prompts.rules(search), by_task=isinstance(found, FunSearchLite)),
         AskingRules(
             llm.repair_turns,
             frozenset(llm.roles),

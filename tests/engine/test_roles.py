@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from app.domain.operator import Completion, Prompt, Role
+from app.domain.operators.rewrite import REWRITE
 from app.engine.context import Context
 from app.ports.protocols import NEVER, Stop
 from tests.engine.conftest import new_run, run_to_the_end
@@ -24,6 +25,14 @@ class Heard:
         return [
             Completion(f"x = {one.sample / 7:.6f}\n", "heard", role=one.role) for one in prompts
         ]
+
+
+class Fenced(Heard):
+    """Writes the number as a block of code."""
+
+    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
+        replies = super().complete(prompts, stop)
+        return [replace(one, text=f"```python\n{one.text}```\n") for one in replies]
 
 
 def refined(ctx: Context, share: float) -> tuple[list[Role], list[Role], list[str], Heard]:
@@ -78,3 +87,31 @@ def test_the_refiner_writes_the_phase_of_refinements_of_each_generation(ctx: Con
     assert roles == {(n, Role.REFINER): 2 for n in generations} | {
         (n, Role.GENERATOR): 4 for n in generations
     }
+
+
+def test_a_generation_is_asked_for_from_scratch_by_change_and_by_refinement(ctx: Context):
+    toy, model = problem(), Fenced()
+    operators = {**ctx.operators, REWRITE.name: REWRITE}
+    ctx = replace(ctx, model=lambda run: model, operators=operators)
+    order = new_run(toy, budget=12, in_flight=64, islands=1)
+    settings = {**order.settings, "strategy": {"refinements": 1, "mutations": 4, "fresh": 1}}
+    settings["llm"] = {**order.settings["llm"], "repair_turns": 0}
+    order = replace(
+        order, strategy="funsearch_lite", settings=settings, operators={REWRITE.name: 1.0}
+    )
+
+    run_to_the_end(ctx, toy, order)
+
+    beginnings = {
+        "from scratch": "Write a program for this problem from scratch",
+        "change": "Write a better version of the current program",
+        "refinement": "Refine it: keep its idea",
+    }
+    tasks = {
+        prompt.sample: [task for task, text in beginnings.items() if text in prompt.user]
+        for prompt in model.asked
+    }
+    assert [tasks[n] for n in range(6)] == [["refinement"], *[["from scratch"]] * 5]
+    assert tasks[6] == ["refinement"]
+    assert ["change"] in [tasks[n] for n in range(7, 11)]
+    assert tasks[11] == ["from scratch"]

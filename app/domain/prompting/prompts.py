@@ -22,6 +22,7 @@ from app.domain.operator import (
 from app.domain.program import Program
 from app.domain.prompting.directions import shown as shown_direction
 from app.domain.prompting.directions import tried_text
+from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.sections import (
     Sections,
     TemplateFiller,
@@ -53,9 +54,23 @@ def diff_prompt(brief: Brief, draft: Draft) -> Prompt:
 
 def rewrite_prompt(brief: Brief, draft: Draft) -> Prompt:
     """Returns the prompt that asks for the whole program."""
-    return within_budget(
-        brief, draft, lambda shown, filler: _user("full_rewrite_user", shown, filler)
-    )
+    name = _rewrite_template(brief.prompts, draft)
+    return within_budget(brief, draft, lambda shown, filler: _user(name, shown, filler))
+
+
+def _rewrite_template(rules: PromptRules, draft: Draft) -> str:
+    """Returns the name of the template that asks for a draft's whole program.
+
+    A replaced `full_rewrite_user` is meant for every such prompt, except those whose own template
+    is replaced as well.
+    """
+    name = "full_rewrite_user"
+    if rules.by_task and draft.role is Role.REFINER:
+        name = "refine_user"
+    elif rules.by_task and draft.generation == 1 and not draft.inspirations:
+        name = "scratch_user"
+    meant = name in rules.templates or "full_rewrite_user" not in rules.templates
+    return name if meant else "full_rewrite_user"
 
 
 def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:

@@ -35,6 +35,8 @@ class PromptRules:
       log_prompts: Whether the ledger keeps the texts of prompts.
       max_logged_chars: Most characters that it keeps of a system text, and of a user text.
       function: The function that `complete` evolves; "" where the program determines it.
+      by_task: Whether children of a seed without inspirations, and those of the refiner, are asked
+        for by templates of their own; the run's recipe decides.
     """
 
     templates: Mapping[str, str] = field(default_factory=dict)
@@ -58,6 +60,7 @@ class PromptRules:
     log_prompts: bool = True
     max_logged_chars: int = 100_000
     function: str = ""
+    by_task: bool = False
 
     @property
     def logged_chars(self) -> int:

@@ -55,6 +55,28 @@ FULL_REWRITE_USER = f"""\
 Answer with the complete new program in one ```{{language}} block, and nothing else.
 """
 
+SCRATCH_USER = f"""\
+# The current program, which shows what a program of this problem looks like
+```{{language}}
+{{current_program}}
+```
+- Score: {{fitness_score}} (higher is better)
+- Metrics: {{metrics}}
+{{artifacts}}{{previous_attempts}}{{failures}}{{left_out}}
+# Task
+Write a program for this problem from scratch, with an approach of your own. The current program
+shows the form that is needed; do not take over how it solves the problem, and do not take an
+approach that was tried. {_BLOCKS_NOTE}
+Answer with the complete new program in one ```{{language}} block, and nothing else.
+"""
+
+REFINE_USER = f"""\
+{_STATE}The current program is one of the fittest of this search. Refine it: keep its idea, and find
+where it still loses score. Go through its steps, constants, ties and special cases, decide which
+change would gain most, and carry that change out with care. {_DIFFERENT}{_BLOCKS_NOTE}
+Answer with the complete new program in one ```{{language}} block, and nothing else.
+"""
+
 FUNCTION_USER = f"""\
 {_STATE}Write a better version of `{{function}}` of the current program, so that the program gets a
 higher score. Keep its name and its parameters, and return the same kind of value. {_DIFFERENT}
@@ -219,6 +241,8 @@ TEMPLATES: Mapping[str, str] = {
     "system_message": SYSTEM_MESSAGE,
     "diff_user": DIFF_USER,
     "full_rewrite_user": FULL_REWRITE_USER,
+    "scratch_user": SCRATCH_USER,
+    "refine_user": REFINE_USER,
     "function_user": FUNCTION_USER,
     "complete_user": COMPLETE_USER,
     "mend_user": MEND_USER,
@@ -250,6 +274,8 @@ _USER = _HISTORY | frozenset(
 PLACEHOLDERS: Mapping[str, frozenset[str]] = {
     "diff_user": _USER,
     "full_rewrite_user": _USER,
+    "scratch_user": _USER,
+    "refine_user": _USER,
     "function_user": _USER | {"function"},
     "complete_user": frozenset(("language", "versions", "function", "failures", "left_out")),
     "mend_user": frozenset(("language", "failed_program", "failures", "left_out")),

@@ -12,6 +12,7 @@ from app.domain.operator import (
     FailedChild,
     ProgramRecord,
     Prompt,
+    Role,
 )
 from app.domain.operators.diff import DIFF
 from app.domain.program import Program
@@ -284,6 +285,56 @@ def test_diff_and_rewrite_request_their_own_form() -> None:
 
     assert "SEARCH" not in rewrite
     assert "complete new program in one ```python block" in rewrite
+
+
+SCRATCH, REFINED = "Write a program for this problem from scratch", "Refine it: keep its idea"
+
+
+def rewrite_of(brief: Brief, **changed: Any) -> str:
+    """Returns the text that asks for the whole program of a changed draft."""
+    draft = replace(brief.drafts[0], **changed)
+    return rewrite_prompt(replace(brief, drafts=(draft,)), draft).user
+
+
+def test_a_child_of_a_seed_without_inspirations_is_asked_for_from_scratch() -> None:
+    brief = brief_of(by_task=True, siblings=(CHILD,))
+    user = rewrite_of(brief)
+
+    assert SCRATCH in user
+    assert "```python\ndef f():\n    return 1\n```" in user
+    assert "Change 1: '1' to '2'" in user
+    assert SCRATCH not in rewrite_of(brief, generation=2)
+    assert SCRATCH not in rewrite_of(brief_of(FITTER, by_task=True))
+
+
+def test_a_child_by_the_refiner_is_asked_for_as_a_refinement() -> None:
+    brief = brief_of(FITTER, by_task=True)
+    user = rewrite_of(brief, role=Role.REFINER)
+
+    assert REFINED in user
+    assert "'fitter'" in user
+    assert REFINED in rewrite_of(brief_of(by_task=True), role=Role.REFINER)
+    assert REFINED not in rewrite_of(brief)
+
+
+def test_only_some_recipes_ask_by_task() -> None:
+    user = rewrite_of(brief_of(), role=Role.REFINER)
+
+    assert SCRATCH not in rewrite_of(brief_of())
+    assert REFINED not in user
+    assert user == rewrite_of(brief_of())
+
+
+@pytest.mark.parametrize("changed", [{}, {"role": Role.REFINER}], ids=["scratch", "refined"])
+def test_a_replaced_rewrite_stands_for_every_task_without_a_replacement(
+    changed: dict[str, Any],
+) -> None:
+    mine = {"full_rewrite_user": "Mine: {current_program}"}
+    own = mine | {"scratch_user": "From nothing.", "refine_user": "Better."}
+
+    assert rewrite_of(brief_of(by_task=True, templates=mine), **changed).startswith("Mine: def f")
+    both = rewrite_of(brief_of(by_task=True, templates=own), **changed)
+    assert both == ("Better." if changed else "From nothing.")
 
 
 def test_an_artifact_is_cut_to_its_bound() -> None:
