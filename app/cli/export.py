@@ -168,7 +168,7 @@ def plot(
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001
 ) -> int:
-    """Draws evolution.png, failures.png and archive.png.
+    """Draws evolution.png, failures.png, archive.png and, of generations, generations.png.
 
     Examples:
       evoq plot online_bin_packing-1

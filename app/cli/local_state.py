@@ -19,7 +19,7 @@ ATTEMPTS = 10
 RESULTS = Path("runs")
 RESULT_FILES = (
     *("best_program.*", "best.json", "metrics.jsonl", "metrics.csv", "settings.json"),
-    *("evolution.png", "failures.png", "archive.png"),
+    *("evolution.png", "failures.png", "archive.png", "generations.png"),
 )
 """Patterns of the files that `app.reports.folder` writes."""
 

@@ -17,6 +17,7 @@ from app.ports.protocols import Store
 from app.ports.records import Worker
 from app.reports.course import course_of
 from app.reports.decoration import NotMade, attempt
+from app.reports.generations import generations, has_generations
 from app.reports.metrics import history, rows, write_csv, write_jsonl
 from app.reports.summary import Summary, best_document, document
 
@@ -70,9 +71,10 @@ def write_metrics(store: Store, run: int, folder: Path) -> None:
 
 
 def draw(store: Store, summary: Summary, folder: Path) -> Drawn:
-    """Draws `evolution.png`, `failures.png` and `archive.png`, each if it can be drawn.
+    """Draws `evolution.png`, `failures.png`, `archive.png`, and `generations.png` if there are any.
 
-    Shown is what the pages of the dashboard show: the course of the run, and its archive.
+    Each is drawn if it can be.  Shown is what the pages of the dashboard show: the course of the
+    run, and its archive.
     """
     run = summary.run
     seeds = summary.baselines.items()
@@ -81,13 +83,16 @@ def draw(store: Store, summary: Summary, folder: Path) -> Drawn:
     course = cache(partial(course_of, store, run.id))
     with store.begin() as tx:
         elites = tx.archive.elites(run.id)
-    return drawn(
-        {
-            folder / "evolution.png": lambda: plots().evolution(course(), baselines, title),
-            folder / "failures.png": lambda: plots().failures(course(), title),
-            folder / "archive.png": lambda: plots().archive(elites, run.axes, title),
-        }
-    )
+    figures: dict[Path, Callable[[], Figure]] = {
+        folder / "evolution.png": lambda: plots().evolution(course(), baselines, title),
+        folder / "failures.png": lambda: plots().failures(course(), title),
+        folder / "archive.png": lambda: plots().archive(elites, run.axes, title),
+    }
+    if has_generations(run):
+        figures[folder / "generations.png"] = lambda: plots().by_generation(
+            generations(history(store, run.id)), title
+        )
+    return drawn(figures)
 
 
 def plots() -> ModuleType:

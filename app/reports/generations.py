@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from app.domain.finite import mean
+from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import CohortId, State
+from app.domain.search.strategy import Barrier, RecipeInputs
 from app.ports.records import Settled
 
 TOP = 5
@@ -41,6 +43,18 @@ class GenerationRow:
     failure_counts: Mapping[str, int]
     cut_counts: Mapping[str, int]
     avg_metrics: Mapping[str, float]
+
+
+def has_generations(run: Run) -> bool:
+    """Returns whether the islands of a run plan one cohort after the other.
+
+    False for a recipe that is not installed here.
+    """
+    recipe = run.rules.search.recipe
+    if recipe is None:
+        return False
+    inputs = RecipeInputs(run.axes, ("evaluate",), (), run.islands, run.budget.proposals)
+    return recipe.strategy(inputs).barrier is not Barrier.NONE
 
 
 def generations(settled: Iterable[Settled]) -> list[GenerationRow]:

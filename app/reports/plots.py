@@ -1,4 +1,4 @@
-"""Plots of a run: fitness, failures and the MAP-Elites grid.
+"""Plots of a run: fitness, failures, the MAP-Elites grid and generations.
 
 Drawn with matplotlib's object-oriented interface: no display, no global state.
 """
@@ -18,6 +18,7 @@ from app.domain.finite import between, quantile
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
 from app.reports.course import Course
+from app.reports.generations import TOP, GenerationRow
 from app.reports.view import Scale, best_by_square, scale_of
 
 SIZE = (9.0, 5.2)
@@ -25,6 +26,8 @@ TICKS = 6
 """Labels of an axis of the grid, about."""
 _MARGIN = 0.05
 """The share of what is shown that is left free above it, as matplotlib does."""
+_MARKED_GENERATIONS = 60
+"""With more generations than these, a line through them has no markers."""
 INK, SOFT, DOT, BEST = "#1f2933", "#8895a7", "#9fb3c8", "#d64545"
 COLORS, BELOW_COLORS = "viridis", "#3b3b3b"
 PALETTE = (
@@ -137,6 +140,50 @@ def archive(elites: Sequence[tuple[int, Elite]], axes: Sequence[Axis], title: st
         _by_island(plot, elites, title)
     else:
         _grid(figure, plot, elites, axes, title)
+    return figure
+
+
+def by_generation(rows: Sequence[GenerationRow], title: str) -> Figure:
+    """Draws the best so far, the means and the proposals of generations.
+
+    Args:
+      rows: Of the run, in order; may be empty.
+      title: Usually the run's name.
+    """
+    lines = {
+        "best so far": (BEST, [row.best_score for row in rows]),
+        f"mean of the {TOP} fittest": (PALETTE[0], [row.top_k_avg_score for row in rows]),
+        "mean": (PALETTE[1], [row.avg_score for row in rows]),
+    }
+    values = [value for _, line in lines.values() for value in line if value is not None]
+    scale = scale_of(values, max(values, default=None))
+    figure = Figure(figsize=SIZE, layout="constrained")
+    plot, counts = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    _style(plot, title, "", scale.named("fitness (higher is better)"))
+    _style(counts, "", "generation", "proposals")
+    if not rows:
+        counts.set_yticks([])
+        return _empty(figure, plot, "no generation has settled yet")
+    numbers = [row.generation for row in rows]
+    marker = "o" if len(rows) <= _MARKED_GENERATIONS else ""
+    for name, (color, line) in lines.items():
+        levels = [
+            math.nan if value is None or not scale.shows(value) else scale.at(value)
+            for value in line
+        ]
+        plot.plot(numbers, levels, color=color, marker=marker, markersize=4, label=name)
+    if scale.low is not None:
+        high = max(scale.at(value) for value in values if scale.shows(value))
+        plot.set_ylim(scale.low, high + _MARGIN * (high - scale.low))
+    plot.set_title(scale.note(values), loc="right", color=SOFT, fontsize=9)
+    _legend(plot)
+    measured = [row.num_valid for row in rows]
+    others = [row.num_candidates - row.num_valid for row in rows]
+    counts.bar(numbers, measured, color=PALETTE[2], label="with a fitness")
+    counts.bar(numbers, others, bottom=measured, color=DOT, label="without one")
+    counts.xaxis.set_major_locator(MaxNLocator(integer=True))
+    counts.yaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
+    _legend(counts)
     return figure
 
 

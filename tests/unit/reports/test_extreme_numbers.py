@@ -18,7 +18,7 @@ from app.reports.comparison import superiority
 from app.reports.course import Improvement, MeasuredProposal
 from app.reports.folder import drawn
 from app.reports.generations import generations
-from app.reports.plots import archive, arms, evolution
+from app.reports.plots import archive, arms, by_generation, evolution
 from app.reports.view import scale_of
 from tests.unit.domain.test_finite import DOUBLES, LARGEST
 from tests.unit.reports.test_course import course, events
@@ -102,6 +102,7 @@ def test_pictures_of_any_fitness_are_drawn(fitness: list[float], tmp_path: Path)
     cells = [elite(value, n % 3, n % 2) for n, value in enumerate(fitness)]
     loose = [(0, Elite("a", value, 10, 1, ("x",))) for value in fitness]
     seen = course(events(*improving(*fitness)))
+    settled = [proposal(n, value, cohort=n // 2) for n, value in enumerate(fitness)]
 
     made = drawn(
         {
@@ -109,6 +110,7 @@ def test_pictures_of_any_fitness_are_drawn(fitness: list[float], tmp_path: Path)
             tmp_path / "b.png": lambda: archive(cells, AXES, "run"),
             tmp_path / "c.png": lambda: archive(loose, (), "run"),
             tmp_path / "d.png": lambda: arms({"one": [fitness, fitness[::-1]]}, "run"),
+            tmp_path / "e.png": lambda: by_generation(generations(settled), "$run$"),
         }
     )
 

@@ -11,9 +11,11 @@ from app.domain.problem import Axis
 from app.domain.search.archive import Elite
 from app.reports.course import Course
 from app.reports.folder import save
-from app.reports.plots import archive, evolution, failures
+from app.reports.generations import generations
+from app.reports.plots import archive, by_generation, evolution, failures
 from app.reports.view import best_by_square
 from tests.unit.reports.test_course import course, events, failed, offered, program
+from tests.unit.reports.test_metrics import FAILED, proposal
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -167,3 +169,33 @@ def test_a_picture_that_cannot_be_written_leaves_nothing(
         save(failures(Course(), "run"), tmp_path / "a.png")
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_generations_are_drawn_with_their_means_and_counts():
+    settled = [
+        *(proposal(n, float(n), cohort=1) for n in range(6)),
+        proposal(6, 2.0, cohort=2),
+        proposal(7, cohort=2),
+    ]
+
+    plot, counts = by_generation(generations(settled), "run").axes
+
+    lines = {line.get_label(): list(line.get_ydata()) for line in plot.get_lines()}
+    assert lines == {
+        "best so far": [5.0, 5.0],
+        "mean of the 5 fittest": [3.0, 2.0],
+        "mean": [2.5, 2.0],
+    }
+    measured, others = counts.containers
+    assert [bar.get_height() for bar in measured] == [6, 1]
+    assert [bar.get_height() for bar in others] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "settled",
+    [[], [FAILED], [proposal(n, float(n), cohort=n) for n in range(80)]],
+    ids=["none", "failed only", "many"],
+)
+def test_the_generations_of_any_run_can_be_drawn(settled, tmp_path: Path):
+    figure = by_generation(generations(settled), "run $x$")
+    assert drawn(figure, tmp_path / "g.png").startswith(PNG)
