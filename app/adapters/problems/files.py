@@ -14,9 +14,9 @@ MAX_FILES = 2_000
 DATA_FOLDER = "data"
 
 _MOUNT = (
-    "Name large data with --set problem.mounts=PATH in place of problem.data: it may have any "
-    "size, is not stored, and is at `data/NAME` beside the evaluator, where NAME is the path's "
-    "last part."
+    "Keep large data outside the problem's folder, and name it with --set problem.mounts=PATH in "
+    "place of problem.data: it may have any size, is not stored, and is at `data/NAME` beside the "
+    "evaluator, where NAME is the path's last part."
 )
 
 _LEFT_OUT = frozenset(
@@ -131,8 +131,12 @@ def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
             yield relative, path
 
 
-def content(path: Path) -> bytes:
+def content(path: Path, too_large: str = _MOUNT) -> bytes:
     """Returns a file's bytes.
+
+    Args:
+      path: The file.
+      too_large: The remedy for a file that is too large.
 
     Raises:
       ProblemError: It cannot be read, or is larger than a whole problem may be.
@@ -143,7 +147,7 @@ def content(path: Path) -> bytes:
                 "the file is too large",
                 where=str(path),
                 value=f"more than {MAX_BYTES // 1024**2} MiB",
-                remedy=_MOUNT,
+                remedy=too_large,
             )
         return path.read_bytes()
     except OSError as error:

@@ -13,6 +13,10 @@ from app.domain.problem import ProblemError
 FILE = "evoq_inputs.txt"
 """The stored name of the inputs: a file with one Python literal, a dict."""
 _SHORT = 32
+_TOO_LARGE = (
+    "Inputs are stored with the problem: give fewer of them, and let the function that scores read "
+    "large data, which --set problem.mounts=PATH names, from `data/NAME` beside the evaluator."
+)
 
 
 def literal(given: Any) -> bytes:
@@ -57,7 +61,7 @@ def _of_text(text: str) -> list[Any] | dict[Any, Any]:
     path = Path(text).expanduser()
     if not path.is_file():
         return _of_literal(text, text)
-    contents = decoded(content(path), str(path))
+    contents = decoded(content(path, _TOO_LARGE), str(path))
     if path.suffix != ".json":
         return _of_literal(contents, str(path))
     try:

@@ -185,7 +185,7 @@ def _limit(name: str, value: Any) -> float | int:
     if isinstance(value, bool) or not 0 < number < 1e15:
         kind = "a whole number" if whole else "a number"
         raise ProblemError(
-            f"must be {kind} above 0",
+            f"must be {kind} above 0 and below 1e15",
             where=name,
             value=repr(value),
             remedy="Correct the value, or leave the option out.",

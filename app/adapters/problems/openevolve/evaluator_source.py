@@ -56,7 +56,7 @@ def stages(
             where=where,
             value=", ".join(sorted(defined)),
             remedy="Define `def evaluate(program_path):` that returns a dict of metrics"
-            + (", or switch `cascade_evaluation` on." if defined else "."),
+            + (", or switch `cascade_evaluation` on." if STAGES[0] in defined else "."),
         )
     return (EVALUATE,)
 

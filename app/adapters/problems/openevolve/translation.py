@@ -244,7 +244,7 @@ def _above_zero(config: Config, key: str, default: float) -> float:
     value = float(config.values.get(key, default))
     if not 0 < value < 1e9:
         raise ProblemError(
-            f"`{key}` must be above 0",
+            f"`{key}` must be above 0 and below 1e9",
             where=config.place(key),
             value=str(config.values[key]),
             remedy="Correct the value, or remove the key to have the default.",

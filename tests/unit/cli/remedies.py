@@ -1,0 +1,58 @@
+"""The remedies that a module's source text names, for tests that carry each of them out."""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+_SHORT = 4
+"""Texts up to so many characters are punctuation."""
+
+
+def remedies(module: Any) -> list[str]:
+    """Returns the texts of all remedies of a module, with {} for what is filled in.
+
+    A remedy is an argument or a variable of that name, or the third argument of `error`.
+    """
+    tree = ast.parse(Path(module.__file__).read_text())
+    texts = [text for node in ast.walk(tree) for value in _values(node) for text in _texts(value)]
+    return [text for text in texts if len(text) > _SHORT]
+
+
+def is_carried_out(text: str, tried: Sequence[str]) -> bool:
+    """Returns whether the words of a remedy are among those that a test carries out."""
+    pieces = [piece for piece in text.split("{}") if len(piece) > _SHORT]
+    return any(
+        piece.strip(" .,") in words or words.strip(" .,") in text
+        for words in tried
+        for piece in pieces
+    )
+
+
+def _values(node: ast.AST) -> Iterator[ast.expr]:
+    match node:
+        case ast.keyword(arg="remedy", value=value):
+            yield value
+        case ast.Assign(targets=[ast.Name(id=name)], value=value) if re.search(
+            "remedy$", name, re.I
+        ):
+            yield value
+        case ast.Call(func=ast.Attribute(attr="error"), args=[_, _, value]):
+            yield value
+        case _:
+            pass
+
+
+def _texts(value: ast.expr) -> Iterator[str]:
+    match value:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.JoinedStr(values=parts):
+            yield "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in parts)
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from (*_texts(body), *_texts(orelse))
+        case ast.BinOp(left=left, right=right):
+            yield from (*_texts(left), *_texts(right))
+        case _:
+            pass
