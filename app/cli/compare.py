@@ -239,7 +239,7 @@ def _require_name(name: str, where: str) -> None:
             "not a name for an arm or a comparison",
             where=where,
             value=name,
-            remedy="Use up to 40 letters, digits, dashes and underscores.",
+            remedy="Use up to 40 letters, digits, dashes and underscores, a letter or digit first.",
         )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from app.cli.target import Target
+    from app.config.models import ModelSettings
     from app.config.settings import SandboxSettings
     from app.ports.records import Worker
 
@@ -346,9 +347,10 @@ def _model(target: Target) -> Finding:
         layers = with_local_model([from_environment(os.environ)])
     except UsageError as usage:
         return Finding("model", False, f"{usage.where}: {usage.what} ({usage.value})", usage.remedy)
+    llm = resolved(layers, {}).settings.llm
     specs = {
         (spec.name, spec.base_url, spec.key_variable): spec
-        for model in resolved(layers, {}).settings.llm.every_model
+        for model in llm.every_model
         for spec in [model_spec(model, os.environ.get)]
     }
     if not specs:
@@ -363,7 +365,7 @@ def _model(target: Target) -> Finding:
         key = "set" if spec.api_key else "not set"
         if spec.preset.needs_key:
             details.append(f"{spec.name} at {spec.base_url}, key {key} ({spec.key_variable})")
-            remedies += [] if spec.api_key else [_key_remedy(target, spec.key_variable)]
+            remedies += [] if spec.api_key else [_key_remedy(target, spec.key_variable, llm)]
             continue
         error = _endpoint_error(spec.base_url, spec.api_key)
         details.append(f"{spec.name} at {spec.base_url}: {error or 'answers'}")
@@ -387,9 +389,11 @@ def _local_servers() -> Finding:
     return Finding(name, True, f"{detail}: `evoq run PROBLEM --model auto` takes the first")
 
 
-def _key_remedy(target: Target, variable: str) -> str:
+def _key_remedy(target: Target, variable: str, llm: ModelSettings) -> str:
     """Returns what to do about a key that is not in this process's environment."""
-    remedy = f"set {variable}, or llm.base_url"
+    from app.cli.plan import another_endpoint
+
+    remedy = f"set {variable}, {another_endpoint(llm)}"
     if target.deployed:
         return f"{remedy}; only gpu workers need it: `evoq doctor` where they run sees theirs"
     return remedy

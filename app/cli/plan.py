@@ -513,12 +513,12 @@ def _without_keyless_models(resolution: Resolved) -> tuple[Resolved, list[str]]:
         raise UsageError(
             f"no key is set for {names}",
             where=keys,
-            remedy=f"Set the variable, {_another_endpoint(resolution.settings.llm)}.",
+            remedy=f"Set the variable, {another_endpoint(resolution.settings.llm)}.",
         )
     return resolution, []
 
 
-def _another_endpoint(llm: ModelSettings) -> str:
+def another_endpoint(llm: ModelSettings) -> str:
     """Returns the words on how to ask an endpoint without a key, by what is set already."""
     for model, address in llm.with_another_endpoint:
         return (

@@ -261,7 +261,8 @@ def require_name(name: str | None, where: str = "--name") -> None:
             "not a name for a run",
             where=where,
             value=name,
-            remedy="Use up to 100 letters, digits, dots, dashes and underscores, not digits alone.",
+            remedy="Use up to 100 letters, digits, dots, dashes and underscores, a letter or digit "
+            "first, not digits alone.",
         )
 
 

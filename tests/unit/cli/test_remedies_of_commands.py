@@ -1,0 +1,355 @@
+"""Each remedy of a command that refuses its options is carried out, and the refusal is gone."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app.cli.branch
+import app.cli.compare
+import app.cli.doctor
+import app.cli.evaluate
+import app.cli.export
+import app.cli.local_state
+import app.cli.new
+import app.cli.run
+import app.cli.target
+import app.cli.transfer
+import app.cli.up
+import app.config.changes
+import app.config.layers
+import app.config.lite
+import app.config.resolve
+from app.adapters.problems import configures_problem
+from app.cli.application import status_of
+from app.cli.plan import RunPlan, SettingLayers, plan_run, read_layers
+from app.cli.target import Target, embedded_stack, find_target
+from app.config.layers import UsageError, from_assignments, from_environment, from_file
+from app.config.resolve import resolved
+from app.domain.problem import Problem, ProblemError
+from app.domain.run import RunState
+from tests.engine.toy import problem
+from tests.unit.cli.remedies import is_carried_out, remedies
+from tests.unit.config.test_changes import begun, revision
+
+NOTHING: dict[str, Any] = dict.fromkeys(app.cli.branch._ONLY_FOR)
+SPEED = "budget.proposals=4"
+
+
+def branched(
+    pattern: str, command: Sequence[str] = (), shells: Sequence[str] = (), **given: Any
+) -> None:
+    options = {f"--{name}" if len(name) > 1 else f"-{name}": value for name, value in given.items()}
+    options = {name.replace("_", "-"): value for name, value in options.items()}
+    app.cli.branch._check(pattern, {**NOTHING, **options}, list(command), list(shells))
+
+
+def possible(*, deployed: bool = False, **given: bool) -> None:
+    addresses = ("postgresql://h/db", "redis://h") if deployed else (None, None)
+    options = {"detach": False, "reproducible": False, "dashboard": False, **given}
+    app.cli.run._require_possible(Target(Path(), *addresses), **options)
+
+
+def with_workers() -> None:
+    with app.cli.local_state.up_lock(Path()):
+        possible(detach=True)
+
+
+def deployed_by(**variables: str) -> Target:
+    return find_target([from_environment({f"EVOQ_{name}": text for name, text in variables.items()})])
+
+
+def planned(*assignments: str) -> RunPlan:
+    layers = read_layers(assignments, None, {"search.seed": 1})
+    return plan_run(problem(), layers, local=True, no_model=True)
+
+
+def equal_workers(*arms: str) -> None:
+    plans = [planned(assignment) for assignment in arms]
+    runs = [app.cli.compare._PlannedRun("p", "arm", 1, plan) for plan in plans]
+    app.cli.compare._require_equal_workers(runs)
+
+
+def compared(*problems: str) -> None:
+    for name in problems:
+        folder = Path(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "initial_program.py").write_text("x = 1\n")
+        (folder / "evaluator.py").write_text("def evaluate(path):\n    return {'a': 1}\n")
+    arms = {"a": ["search.strategy=map_elites"]}
+    app.cli.compare._planned(
+        problems, arms, [1], 4, None, [], no_model=True, strict=False, local=True
+    )
+
+
+def named(path: str, make: Callable[[Path], Any]) -> Path:
+    """Returns a path at which something was made."""
+    found = Path(path)
+    found.parent.mkdir(parents=True, exist_ok=True)
+    make(found)
+    return found
+
+
+def written(path: str) -> None:
+    with app.cli.export.new_file(Path(path)):
+        pass
+
+
+def command(*arguments: str) -> None:
+    """Runs a command.
+
+    Raises:
+      UsageError: It failed; the remedy is all of its message.
+    """
+    capture: list[str] = []
+    status = status_of(list(arguments))
+    if status:
+        raise UsageError(" ".join(capture), where="", remedy="")
+
+
+def of_file(text: str) -> None:
+    found = from_file(text, "f.yaml", foreign=configures_problem)
+    assert found is not None
+    resolved([found], {})
+
+
+def revised(setting: str, value: Any, state: RunState = RunState.RUNNING) -> None:
+    revision(begun(state=state), {setting: value})
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A refusal, with the words of its remedy and what carries it out.
+
+    Attributes:
+      given: A call that is refused.
+      remedy: The words of the remedy.
+      carried_out: A call in place of `given` for each alternative that the remedy names.
+    """
+
+    given: Callable[[], Any]
+    remedy: str
+    carried_out: Sequence[Callable[[], Any]]
+
+
+def rows(
+    call: Callable[..., Any], *given: tuple[Sequence[Any], str, Sequence[Sequence[Any]]]
+) -> Iterable[Row]:
+    """Yields a row for each refusal of a function: its arguments, words and other arguments."""
+    for refused, remedy, carried_out in given:
+        yield Row(
+            lambda refused=refused: call(*refused),
+            remedy,
+            [lambda other=other: call(*other) for other in carried_out],
+        )
+
+
+SHELLS, ONE = ["true", "true"], ["true"]
+PARTS = ("best-of-n", "tree-of-thoughts", "beam")
+ROWS = [
+    Row(
+        lambda: branched("race", ONE),
+        "Choose one of speculate, ",
+        [lambda name=name: branched(name, ONE, judge="j" if name == "tournament" else None)
+         for name in app.cli.branch.PATTERNS],
+    ),
+    Row(
+        lambda: branched("speculate", ONE, evaluate="e"),
+        "It belongs to best-of-n, tree-of-thoughts, beam",
+        [lambda name=name: branched(name, ONE, evaluate="e") for name in PARTS],
+    ),
+    Row(
+        lambda: branched("speculate", ONE, SHELLS),
+        "Give `-- COMMAND`, or -c TEXT once for each candidate",
+        [lambda: branched("speculate", ONE), lambda: branched("speculate", shells=SHELLS)],
+    ),
+    Row(
+        lambda: branched("speculate", shells=SHELLS, n=3),
+        "Repeat -c, or give `-- COMMAND`",
+        [lambda: branched("speculate", shells=["true"] * 3), lambda: branched("speculate", ONE, n=3)],
+    ),
+    Row(
+        lambda: branched("cascaded", shells=SHELLS),
+        "Give one candidate, which runs again and again",
+        [lambda: branched("cascaded", shells=ONE)],
+    ),
+    Row(
+        lambda: branched("tournament", ONE),
+        "A tournament needs a judge",
+        [lambda: branched("tournament", ONE, judge="j")],
+    ),
+    Row(
+        lambda: branched("cascaded", ONE, fan_out="1,x"),
+        "Give numbers above 0, as 1,2,4",
+        [lambda: branched("cascaded", ONE, fan_out="1,2,4")],
+    ),
+    *rows(
+        app.cli.compare._arms,
+        (
+            ("", ["small"]),
+            "Write NAME:KEY=VALUE, as small:search.islands=1",
+            [("", ["small:search.islands=1"])],
+        ),
+        (
+            ("", [f"small:{SPEED}"]),
+            "Use --iterations, --seeds and --seed, or --set for all arms",
+            [("map_elites", [])],
+        ),
+        (
+            ("", ["_small:search.islands=1"]),
+            "Use up to 40 letters, digits, dashes and underscores, a letter or digit first",
+            [("", ["small_1-2:search.islands=1"])],
+        ),
+    ),
+    *rows(
+        equal_workers,
+        (
+            ("sandbox.cells=1", "sandbox.cells=2"),
+            "Compare them in commands of their own",
+            [("sandbox.cells=1",), ("sandbox.cells=2",)],
+        ),
+    ),
+    *rows(
+        compared,
+        (
+            ("a/p", "b/p"),
+            "Compare them in commands of their own, or rename a folder",
+            [("a/p",), ("b/p",), ("a/p", "b/q")],
+        ),
+    ),
+    Row(
+        lambda: app.cli.export._empty(str(named("x/file", Path.touch).parent)),
+        "Name a folder that is new or empty",
+        [
+            lambda: app.cli.export._empty("new"),
+            lambda: app.cli.export._empty(str(named("y/empty", Path.mkdir))),
+        ],
+    ),
+    Row(
+        lambda: written(str(named("file", Path.touch))),
+        "Name another file, or move this one away",
+        [lambda: written("other"), lambda: [Path("file").rename("away"), written("file")]],
+    ),
+    Row(
+        lambda: app.cli.local_state.require_own(named("r/metrics.csv", Path.touch).parent, "--out"),
+        "Name another folder, or move these files away",
+        [
+            lambda: app.cli.local_state.require_own(Path("other"), "--out"),
+            lambda: [
+                Path("r/metrics.csv").rename("metrics.csv"),
+                app.cli.local_state.require_own(Path("r"), "--out"),
+            ],
+        ],
+    ),
+    *rows(
+        app.cli.run.require_name,
+        (
+            ("-x",),
+            "Use up to 100 letters, digits, dots, dashes and underscores, a letter or digit first, "
+            "not digits alone",
+            [("x-1",), ("1.x_y",), ("x" * 100,)],
+        ),
+        (("12",), "not digits alone", [("a12",)]),
+    ),
+    Row(
+        lambda: possible(deployed=True, reproducible=True),
+        "Leave out --detach, EVOQ_DATABASE_URL and EVOQ_REDIS_URL",
+        [lambda: possible(reproducible=True)],
+    ),
+    Row(
+        lambda: possible(deployed=True, detach=True, dashboard=True),
+        "Leave out --detach, or use `evoq dashboard` or that of `evoq up`",
+        [lambda: possible(dashboard=True), lambda: possible(deployed=True, detach=True)],
+    ),
+    Row(
+        lambda: possible(detach=True),
+        "Start `evoq up` in another terminal first, or leave --detach out",
+        [with_workers, possible],
+    ),
+    Row(
+        lambda: deployed_by(DATABASE_URL="postgresql://h/d"),
+        "Give both for a deployment (EVOQ_REDIS_URL, or --set redis_url=…), or neither to run "
+        "embedded",
+        [
+            lambda: deployed_by(DATABASE_URL="postgresql://h/d", REDIS_URL="redis://h"),
+            lambda: find_target(
+                [
+                    from_assignments(["redis_url=redis://h"]),
+                    from_environment({"EVOQ_DATABASE_URL": "postgresql://h/d"}),
+                ]
+            ),
+            deployed_by,
+        ],
+    ),
+    Row(
+        lambda: deployed_by(DATABASE_URL="mysql://h/d", REDIS_URL="redis://h"),
+        "Write postgresql://USER:PASSWORD@HOST:5432/NAME",
+        [
+            lambda: deployed_by(
+                DATABASE_URL="postgresql://USER:PASSWORD@HOST:5432/NAME", REDIS_URL="redis://h"
+            )
+        ],
+    ),
+    *rows(
+        revised,
+        (
+            ("search.islands", 3),
+            "Leave it out, or start another run with it",
+            [("search.islands", None)],
+        ),
+        (
+            ("sandbox.cells", 3),
+            "Pause the run, then give it to `evoq resume`",
+            [("sandbox.cells", 3, RunState.PAUSED)],
+        ),
+    ),
+    *rows(
+        of_file,
+        (
+            ("- a\n",),
+            "Write sections such as `search:` with settings below them",
+            [("search:\n  islands: 2\n",)],
+        ),
+        (
+            ("max_generations: 5\nllm_providers: 7\n",),
+            "Correct the file",
+            [("max_generations: 5\nllm_providers: []\n",)],
+        ),
+        (
+            ("search: {speed_of_light: 7}\n",),
+            "docs/settings.md lists all",
+            [("search: {islands: 2}\n",)],
+        ),
+        (
+            ("prompts: {template_variations: {a: 1}}\n",),
+            "Correct the value, or leave it out to have the default",
+            [("prompts: {}\n",)],
+        ),
+    ),
+    Row(
+        lambda: from_environment({"EVOQ_SEARCH__ISLAND": "2"}),
+        "The closest known one is `search.islands`",
+        [lambda: from_environment({"EVOQ_SEARCH__ISLANDS": "2"})],
+    ),
+    Row(
+        lambda: from_environment({"EVOQ_DATABASE_ULR": "2"}),
+        "The closest known one is EVOQ_DATABASE_URL",
+        [lambda: from_environment({"EVOQ_DATABASE_URL": "2"})],
+    ),
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.remedy[:40])
+def test_a_remedy_that_is_carried_out_ends_the_refusal(
+    row: Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        row.given()
+    assert row.remedy in caught.value.remedy, caught.value.remedy
+
+    for carry_out in row.carried_out:
+        carry_out()
