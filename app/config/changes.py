@@ -1,6 +1,6 @@
 """Changes of a run's settings after it began: which are possible, and what they make of a run."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -27,6 +27,7 @@ from app.domain.search.budget import Budget
 
 _RECIPE = "the archive is what the recipe made of the programs so far, by its present parameters"
 _MEASURED = "programs that are measured otherwise are not comparable with those measured so far"
+_FUNCTION = "prompts.function"
 FIXED: Mapping[str, str] = {
     "problem": "the problem was read when the run began, and every program was measured by it",
     "strategy": _RECIPE,
@@ -46,7 +47,7 @@ FIXED: Mapping[str, str] = {
     "nested": "the runs inside the run have their recipe and their slices of the budget by it",
     "sandbox.mode": _MEASURED,
     "sandbox.image": _MEASURED,
-    "prompts.function": "it is the function that the run evolves",
+    _FUNCTION: "it is the function that the run evolves",
     "llm.feedback": "the judges' ratings are a part of every program's measurement",
     "llm.feedback_weight": _MEASURED,
 }
@@ -83,7 +84,7 @@ def revision_of(
     after = after.model_copy(update={"budget": capped})
     facts = _differences(before, after)
     for fact in facts:
-        if why := _fixed(fact.setting):
+        if why := _fixed(fact, {*run.operators, *(before.nested.operators or {})}):
             raise _refused(fact.setting, fact.after, why)
     if judges_of(before.llm) != judges_of(after.llm):
         setting = next(fact.setting for fact in facts if fact.setting.startswith("llm."))
@@ -131,9 +132,17 @@ def _require_changeable(run: Run, values: Mapping[str, Any]) -> None:
             raise _refused(name, value, _READ_AT_START, _RESTART)
 
 
-def _fixed(setting: str) -> str:
-    """Returns why a setting cannot change; "" where it can."""
-    return FIXED.get(setting) or FIXED.get(setting.partition(".")[0], "")
+def _fixed(fact: Changed, used: Collection[str]) -> str:
+    """Returns why a setting cannot change; "" where it can.
+
+    Args:
+      fact: The change of the setting.
+      used: The operators of the run.
+    """
+    # Without `complete`, no function was chosen yet.
+    if fact.setting == _FUNCTION and not fact.before and COMPLETE.name not in used:
+        return ""
+    return FIXED.get(fact.setting) or FIXED.get(fact.setting.partition(".")[0], "")
 
 
 def _refused(setting: str, value: Any, why: str, remedy: str = "") -> UsageError:

@@ -127,8 +127,9 @@ FIXED_VALUES: Mapping[str, Any] = {
 
 @pytest.mark.parametrize("setting", FIXED_VALUES)
 def test_what_cannot_change_says_why(setting: str) -> None:
+    run = begun({"prompts": {"function": "g"}})
     with pytest.raises(UsageError) as caught:
-        revision(begun(), {setting: FIXED_VALUES[setting]})
+        revision(run, {setting: FIXED_VALUES[setting]})
 
     section = setting.partition(".")[0]
     assert setting in caught.value.what
@@ -223,3 +224,23 @@ def test_a_budget_is_not_less_than_what_was_planned() -> None:
 
     assert found.budget.proposals == 12
     assert [fact.after for fact in found.changes] == [12]
+
+
+def test_a_function_can_be_named_while_none_evolves() -> None:
+    run = begun()
+    two = "def f(x):\n    return x\n\n\ndef g(x):\n    return x\n"
+    problem_of_two = problem(seeds=(two,))
+    complete = {"search.operators": {"complete": 1.0}}
+    with pytest.raises(UsageError) as caught:
+        revision_of(run, complete, problem_of_two, OPERATORS)
+    assert "--set prompts.function=NAME" in caught.value.remedy
+
+    revision_of(run, {**complete, "prompts.function": "g"}, problem_of_two, OPERATORS)
+
+    with pytest.raises(UsageError, match="it is the function that the run evolves"):
+        revision_of(
+            replace(run, operators={"complete": 1.0}),
+            {"prompts.function": "g"},
+            problem_of_two,
+            OPERATORS,
+        )
