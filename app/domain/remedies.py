@@ -115,7 +115,7 @@ def _of_cut(kind: CutReason) -> tuple[str, str]:
     if kind is CutReason.SIMILAR:
         return (
             "the program is too similar to one of the fittest",
-            "Raise search.similarity, or leave it out.",
+            "Raise search.similarity, or `--set search.similarity=null`.",
         )
     return "the probe gave what that of another program gave", _OTHERWISE
 
@@ -124,6 +124,7 @@ _OTHERWISE = (
     "Raise llm.temperature, or name a stronger model in llm.model; without a model, give `mutate` "
     "more weight in search.operators."
 )
+_ANOTHER_RUN = "A run keeps the problem that it began with: a changed problem takes another run."
 _WHOLE = "`--set 'search.operators={rewrite: 1}'` asks for whole programs instead of edits"
 
 
@@ -146,8 +147,8 @@ def _of_failure(kind: FailureKind, detail: str) -> str:
             )
         case FailureKind.BAD_EDIT if _OUTSIDE in detail:
             return (
-                "Put the EVOLVE-BLOCK markers around the lines that may change, or `--set "
-                "search.enforce_blocks=false`."
+                "Start another run with the EVOLVE-BLOCK markers around the lines that may "
+                "change, or with `--set search.enforce_blocks=false`."
             )
         case FailureKind.BAD_EDIT:
             return f"{_WHOLE}."
@@ -155,14 +156,14 @@ def _of_failure(kind: FailureKind, detail: str) -> str:
             return _OTHERWISE
         case FailureKind.REFUSED:
             return (
-                "State in the problem's instructions (`prompt.system_message` of config.yaml, "
-                "`instructions` of problem.yaml) what the program is for, or name another model "
-                "in llm.model."
+                "Name another model in llm.model, or state in the problem's instructions "
+                "(`prompt.system_message` of config.yaml, `instructions` of problem.yaml) what "
+                f"the program is for. {_ANOTHER_RUN}"
             )
         case FailureKind.TOO_LONG:
             return (
                 "Raise `max_code_length` in config.yaml, or `max_code_chars` in problem.yaml; "
-                "without either the limit is twice the initial program."
+                f"without either the limit is twice the initial program. {_ANOTHER_RUN}"
             )
         case FailureKind.SYNTAX:
             return f"{_WHOLE}; or name a stronger model in llm.model."
@@ -185,15 +186,18 @@ def _of_failure(kind: FailureKind, detail: str) -> str:
         case FailureKind.OUTPUT_LIMIT:
             return (
                 "Raise sandbox.output_bytes if programs print so much, or state in the "
-                "instructions that they print nothing and write no files."
+                f"instructions that they print nothing and write no files. {_ANOTHER_RUN}"
             )
         case FailureKind.INVALID_RESULT:
             return (
                 "`evoq show RUN --program ID` shows the result; state in the instructions what "
-                "the program returns, or let the evaluator reject it with a score."
+                f"the program returns, or let the evaluator reject it with a score. {_ANOTHER_RUN}"
             )
         case FailureKind.SANDBOX_VIOLATION:
-            return "State in the instructions what a program may not do; the sandbox stops it."
+            return (
+                "State in the instructions what a program may not do; the sandbox stops it. "
+                f"{_ANOTHER_RUN}"
+            )
         case _:
             assert_never(kind)
 
@@ -204,11 +208,12 @@ def _of_import(detail: str) -> str:
     if refused:
         return (
             f"Allow `{refused}`: `allow_imports` in config.yaml, `imports.allow` in problem.yaml, "
-            f"or problem.allow_imports; and take it out of the denied ones."
+            f"or problem.allow_imports; and take it out of the denied ones. {_ANOTHER_RUN}"
         )
     return (
         f"`{missing or 'the module'}` is not installed in the sandbox: name its package in a "
-        f"requirements.txt beside the evaluator, or in the instructions the modules that are there."
+        f"requirements.txt beside the evaluator, or in the instructions the modules that are "
+        f"there. {_ANOTHER_RUN}"
     )
 
 

@@ -1,8 +1,8 @@
 """Each remedy of a command that refuses its options is carried out, and the refusal is gone."""
 
-import os
+import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,16 @@ from app.adapters.problems import configures_problem
 from app.cli.application import status_of
 from app.cli.plan import RunPlan, SettingLayers, plan_run, read_layers
 from app.cli.target import Target, embedded_stack, find_target
+from app.config.changes import FIXED
 from app.config.layers import UsageError, from_assignments, from_environment, from_file
 from app.config.resolve import resolved
-from app.domain.problem import Problem, ProblemError
+from app.domain.evaluation import FailureKind
+from app.domain.remedies import Commonest, explained
 from app.domain.run import RunState
+from app.domain.search.cohort import CutReason
 from tests.engine.toy import problem
 from tests.unit.cli.remedies import is_carried_out, remedies
-from tests.unit.config.test_changes import begun, revision
+from tests.unit.config.test_changes import CHANGES, begun, revision
 
 NOTHING: dict[str, Any] = dict.fromkeys(app.cli.branch._ONLY_FOR)
 SPEED = "budget.proposals=4"
@@ -59,7 +62,9 @@ def with_workers() -> None:
 
 
 def deployed_by(**variables: str) -> Target:
-    return find_target([from_environment({f"EVOQ_{name}": text for name, text in variables.items()})])
+    return find_target(
+        [from_environment({f"EVOQ_{name}": text for name, text in variables.items()})]
+    )
 
 
 def planned(*assignments: str) -> RunPlan:
@@ -96,18 +101,6 @@ def named(path: str, make: Callable[[Path], Any]) -> Path:
 def written(path: str) -> None:
     with app.cli.export.new_file(Path(path)):
         pass
-
-
-def command(*arguments: str) -> None:
-    """Runs a command.
-
-    Raises:
-      UsageError: It failed; the remedy is all of its message.
-    """
-    capture: list[str] = []
-    status = status_of(list(arguments))
-    if status:
-        raise UsageError(" ".join(capture), where="", remedy="")
 
 
 def of_file(text: str) -> None:
@@ -153,8 +146,10 @@ ROWS = [
     Row(
         lambda: branched("race", ONE),
         "Choose one of speculate, ",
-        [lambda name=name: branched(name, ONE, judge="j" if name == "tournament" else None)
-         for name in app.cli.branch.PATTERNS],
+        [
+            lambda name=name: branched(name, ONE, judge="j" if name == "tournament" else None)
+            for name in app.cli.branch.PATTERNS
+        ],
     ),
     Row(
         lambda: branched("speculate", ONE, evaluate="e"),
@@ -169,7 +164,10 @@ ROWS = [
     Row(
         lambda: branched("speculate", shells=SHELLS, n=3),
         "Repeat -c, or give `-- COMMAND`",
-        [lambda: branched("speculate", shells=["true"] * 3), lambda: branched("speculate", ONE, n=3)],
+        [
+            lambda: branched("speculate", shells=["true"] * 3),
+            lambda: branched("speculate", ONE, n=3),
+        ],
     ),
     Row(
         lambda: branched("cascaded", shells=SHELLS),
@@ -298,7 +296,7 @@ ROWS = [
         (
             ("search.islands", 3),
             "Leave it out, or start another run with it",
-            [("search.islands", None)],
+            [("search.top_programs", 3)],
         ),
         (
             ("sandbox.cells", 3),
@@ -329,6 +327,19 @@ ROWS = [
             [("prompts: {}\n",)],
         ),
     ),
+    *rows(
+        of_file,
+        (
+            ("search: {strategy: random}\nstrategy: {speed: 1}\n",),
+            "Leave it out: the recipe has no parameters of its own",
+            [("search: {strategy: random}\n",)],
+        ),
+        (
+            ("prompts: {templates: {diff_user: '{nonsense}'}}\n",),
+            "`docs/prompts.md` has every template and setting; `evoq prompt` shows them",
+            [("prompts: {templates: {diff_user: '{current_program}'}}\n",)],
+        ),
+    ),
     Row(
         lambda: from_environment({"EVOQ_SEARCH__ISLAND": "2"}),
         "The closest known one is `search.islands`",
@@ -353,3 +364,188 @@ def test_a_remedy_that_is_carried_out_ends_the_refusal(
 
     for carry_out in row.carried_out:
         carry_out()
+
+
+FAILURES = {
+    FailureKind.BAD_EDIT: (
+        "Block 1 matches nowhere.",
+        "line 3 is outside the EVOLVE-BLOCK regions",
+    ),
+    FailureKind.IMPORT_BLOCKED: ("line 3: this problem does not allow `os` to be imported",),
+    FailureKind.RUNTIME: (
+        "NameError: a",
+        "ModuleNotFoundError: No module named 'scipy'",
+        "more than 9 processes and threads at once",
+    ),
+    FailureKind.TIMEOUT: ("no result within 60 s", "more than 2.5 s of CPU time"),
+    FailureKind.MEMORY: ("more than 512 MiB of memory",),
+    FailureKind.NO_CODE: ("The reply was cut off at its token limit.",),
+}
+ENDS = [
+    *((kind, detail) for kind in FailureKind for detail in FAILURES.get(kind, ("a detail",))),
+    *((reason, "") for reason in CutReason),
+]
+RAISED = 1024
+
+
+@pytest.mark.parametrize(("kind", "detail"), ENDS)
+def test_a_running_run_takes_the_remedy_of_its_commonest_failure(
+    kind: FailureKind | CutReason, detail: str
+) -> None:
+    remedy = explained(Commonest(kind, 3), 4, detail, max_tokens=4096).remedy
+    commands = re.findall(r"`--set '?([^'`]+)'?`", remedy.replace("\n", " "))
+    named = set(re.findall(r"\b(?:llm|sandbox|search|prompts|queue|budget)\.[a-z_]+", remedy))
+
+    for assignment in commands:
+        values = from_assignments([assignment]).values
+        if set(values) & FIXED.keys():
+            assert remedy.startswith("Start another run"), remedy
+            plan_run(problem(), SettingLayers((from_assignments([assignment]),)), local=True)
+        else:
+            revision(begun({"search": {"similarity": 0.9}}), values)
+    for setting in named - FIXED.keys():
+        value = CHANGES.get(setting, RAISED)
+        revision(begun(), {setting: value})
+    if re.search(r"instructions|config\.yaml|problem\.yaml|requirements\.txt|markers", remedy):
+        assert "another run" in remedy, remedy
+
+
+def test_a_command_that_makes_a_problem_takes_its_remedies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert status_of(["new", "p", "--format", "shinka"])
+    [choice] = re.findall(r"Choose one of ([^.]+)\.", capsys.readouterr().err)
+    for number, format in enumerate(choice.split(", ")):
+        assert status_of(["new", f"p{number}", "--format", format]) == 0
+
+    assert status_of(["new", "p0"])
+    assert "Choose another name." in capsys.readouterr().err
+    assert status_of(["new", "q"]) == 0
+
+
+def test_a_validation_that_is_left_out_or_defined_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status_of(["new", "p"])
+    evaluator = Path("p/evaluator.py")
+    assert status_of(["evaluate", "p", "absent.py", "--validation"])
+    assert "Leave it out, or define one" in capsys.readouterr().err
+
+    assert status_of(["evaluate", "p", "absent.py"])
+    assert "absent.py" in capsys.readouterr().err
+    evaluator.write_text(f"{evaluator.read_text()}\n\ndef evaluate_validation(path):\n    pass\n")
+    assert status_of(["evaluate", "p", "absent.py", "--validation"])
+    assert "absent.py" in capsys.readouterr().err
+
+
+def test_an_embedded_stack_is_kept_without_the_addresses_of_a_deployment(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variables = {"EVOQ_DATABASE_URL": "postgresql://h/d", "EVOQ_REDIS_URL": "redis://h"}
+    for name, address in variables.items():
+        monkeypatch.setenv(name, address)
+    assert status_of(["up"])
+    remedy = capsys.readouterr().err
+    assert "Unset EVOQ_DATABASE_URL and EVOQ_REDIS_URL to keep an embedded stack" in remedy
+
+    for name in re.findall(r"EVOQ_\w+_URL", remedy):
+        monkeypatch.delenv(name, raising=False)
+    assert not find_target().deployed
+
+
+def test_workers_inherit_a_variable_that_was_corrected_or_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Target(tmp_path, None, None)
+    monkeypatch.setenv("EVOQ_SANDBOX__CELLS", "many")
+    with pytest.raises(UsageError, match="Correct the variable, or leave it out"):
+        embedded_stack(target)
+
+    monkeypatch.setenv("EVOQ_SANDBOX__CELLS", "2")
+    embedded_stack(target)
+    monkeypatch.delenv("EVOQ_SANDBOX__CELLS")
+    embedded_stack(target)
+
+
+@pytest.mark.parametrize(
+    ("variables", "remedy", "carried_out"),
+    [
+        (
+            {"EVOQ_LLM__BASE_URL": "https://api.openai.com/v1"},
+            "or another address in llm.base_url, of an endpoint that needs none",
+            {"EVOQ_LLM__BASE_URL": "http://127.0.0.1:9/v1"},
+        ),
+        (
+            {"EVOQ_LLM__PROVIDER": "openai"},
+            "or llm.base_url for an endpoint that needs none",
+            {"EVOQ_LLM__BASE_URL": "http://127.0.0.1:9/v1"},
+        ),
+        ({"EVOQ_LLM__PROVIDER": "openai"}, "set OPENAI_API_KEY", {"OPENAI_API_KEY": "a-key"}),
+    ],
+)
+def test_a_missing_key_has_a_remedy_that_ends_the_finding(
+    variables: dict[str, str],
+    remedy: str,
+    carried_out: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"EVOQ_LLM__MODEL": "m", **variables}.items():
+        monkeypatch.setenv(name, value)
+    target = Target(Path(), None, None)
+    assert remedy in app.cli.doctor._model(target).remedy
+
+    for name, value in carried_out.items():
+        monkeypatch.setenv(name, value)
+    assert remedy not in app.cli.doctor._model(target).remedy
+
+
+OTHERWISE = {
+    "Correct the name, or install the package that provides the recipe.": "test_remedies",
+    "It is the setting `search.{}`.": "test_remedies",
+    "The closest known one is `{}.{}`.": "test_remedies",
+    "Write --set key=value, without spaces.": "test_remedies",
+    "Name a setting of it, such as {}.KEY.": "test_remedies",
+    "Correct the syntax; quote texts that hold `: ` or begin with a bracket.": "test_remedies",
+    "Write {}.": "test_remedies",
+    "Correct the value, or leave it out to have the default.": "test_remedies",
+    "Choose one of {}.": "branches above, and the test of `evoq new`",
+    "Choose another name.": "the test of `evoq new`",
+    "Leave it out, or define one: docs/problems.md.": "the test of `evoq evaluate`",
+    "Unset EVOQ_DATABASE_URL and EVOQ_REDIS_URL to keep an embedded stack.": "a test above",
+    "Correct the variable, or leave it out.": "the test of workers above",
+    "Nothing was added. Export the run again.": "test_cli_run",
+    "Give the settings of the earlier comparison, or another --name.": "it needs two comparisons",
+    "use Python 3.11, 3.12 or 3.13": "it installs a Python",
+}
+"""Remedies that are carried out elsewhere, or cannot be."""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        app.cli.branch,
+        app.cli.compare,
+        app.cli.evaluate,
+        app.cli.export,
+        app.cli.local_state,
+        app.cli.new,
+        app.cli.run,
+        app.cli.target,
+        app.cli.transfer,
+        app.cli.up,
+        app.config.changes,
+        app.config.layers,
+        app.config.lite,
+        app.config.resolve,
+    ],
+    ids=lambda module: module.__name__,
+)
+def test_every_remedy_of_a_command_is_carried_out_here(module: Any) -> None:
+    tried = [row.remedy for row in ROWS]
+
+    for text in remedies(module):
+        assert text in OTHERWISE or is_carried_out(text, tried), text
