@@ -1,0 +1,174 @@
+"""A search with the smallest real model, served by llama.cpp on this machine.
+
+The model writes text and seldom a program that runs: these test the path, not the search.
+They skip where the model is not to be had: `../shared/real-model/prepare small` fetches it.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.adapters.model.providers.event_loop import ModelLoop
+from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.spec import ModelSpec
+from app.domain.operator import Prompt
+from app.ports.protocols import Stopped
+from tests.integration.cli import Evoq, problem_folder
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+_HOME = Path(os.environ.get("REAL_MODEL_HOME", Path.home() / ".cache" / "real-model"))
+_MODEL, _PYTHON = _HOME / "small.gguf", _HOME / "engine" / "bin" / "python"
+_SERVE = """
+import os, sys, time, xllamacpp
+try:
+    os.nice(-10)
+except PermissionError:
+    pass
+parameters = xllamacpp.CommonParams()
+parameters.model.path, parameters.model_alias = sys.argv[1], {"small"}
+parameters.hostnames, parameters.port = ["127.0.0.1"], int(sys.argv[2])
+parameters.n_parallel, parameters.n_ctx = 2, 8192
+parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = 1
+parameters.cont_batching, parameters.endpoint_metrics = True, True
+server = xllamacpp.Server(parameters)
+while True:
+    time.sleep(60)
+"""
+"""One thread: beside other tests two would wait for each other.  It goes before other tests."""
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return int(listening.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """Yields the address of a llama.cpp server with the smallest model, two requests at once."""
+    for part in (_MODEL, _PYTHON):
+        if not part.exists():
+            pytest.skip(f"no real model: {part} is missing; `real-model/prepare small` fetches it")
+    port = free_port()
+    server = subprocess.Popen(
+        [_PYTHON, "-c", _SERVE, _MODEL, str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    url = f"http://127.0.0.1:{port}/v1"
+    try:
+        for _ in range(600):
+            assert server.poll() is None, "the server of the real model ended"
+            try:
+                urllib.request.urlopen(f"{url}/models", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        else:
+            pytest.fail("the server of the real model does not answer")
+        yield url
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(30)
+
+
+def test_a_run_with_a_real_model_reaches_its_budget(
+    endpoint: str, evoq: Evoq, tmp_path: Path
+) -> None:
+    problem = problem_folder(tmp_path / "problem")
+    settings = {
+        "llm.model": "small",
+        "llm.base_url": endpoint,
+        "llm.max_tokens": 40,
+        "llm.repair_turns": 0,
+        "llm.seeded": "true",
+    }
+    assignments = [
+        part for name, value in settings.items() for part in ("--set", f"{name}={value}")
+    ]
+
+    result = evoq(
+        *("run", problem, "--iterations", 12, "--name", "real", "--out", tmp_path / "out"),
+        *("--json", *assignments),
+    )
+
+    assert result.code == 0, result.err
+    assert result.json["state"] == "finished"
+    shown = evoq("show", "real", "--json").json
+    assert shown["iterations"] == 12
+    [account] = [one for one in shown["costs"]["models"] if one["model"] == "small"]
+    assert account["completions"] >= 12
+    assert account["prompt_tokens"] > 12 * 50
+    assert 12 <= account["completion_tokens"] <= account["completions"] * 40
+
+
+def test_a_streamed_reply_of_a_real_model_is_counted_by_its_server(endpoint: str) -> None:
+    model_loop = ModelLoop()
+    try:
+        spec = ModelSpec("small", base_url=endpoint, max_tokens=40)
+        [reply] = OpenAIModel(spec, model_loop).complete([Prompt("", "Count from one to ten.")])
+    finally:
+        model_loop.close()
+
+    assert reply.text.strip()
+    assert reply.prompt_tokens > 0
+    assert 0 < reply.completion_tokens <= 40
+
+
+class StopRequest:
+    """A stop that a test asks for; see `Stop`."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._acts: list[Callable[[], None]] = []
+
+    @contextmanager
+    def then(self, act: Callable[[], None]) -> Iterator[None]:
+        self._acts.append(act)
+        try:
+            yield
+        finally:
+            self._acts.remove(act)
+
+    def ask(self) -> None:
+        self.asked = True
+        for act in list(self._acts):
+            act()
+
+
+def test_a_request_that_is_dropped_in_the_middle_frees_its_place(endpoint: str) -> None:
+    model_loop, stop = ModelLoop(), StopRequest()
+    spec = ModelSpec("small", base_url=endpoint, max_tokens=3000, temperature=1.0)
+    model = OpenAIModel(spec, model_loop)
+    timer = threading.Timer(1.5, stop.ask)
+    try:
+        timer.start()
+        with pytest.raises(Stopped) as dropped:
+            model.complete([Prompt("", "Write a very long story about a lighthouse.")], stop)
+        assert dropped.value.unanswered == 1
+        deadline = time.monotonic() + 30
+        while busy_places(endpoint) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not busy_places(endpoint), "the server goes on writing the reply"
+    finally:
+        timer.cancel()
+        model_loop.close()
+
+
+def busy_places(endpoint: str) -> int:
+    """Returns how many requests the server is working on."""
+    with urllib.request.urlopen(f"{endpoint.removesuffix('/v1')}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    [line] = [one for one in lines if one.startswith("llamacpp:requests_processing ")]
+    return int(float(line.split()[1]))
