@@ -63,4 +63,6 @@ def test_two_failures_are_described_without_a_guess_at_the_reason() -> None:
 def test_a_seed_that_fails_in_guarded_mode_alone_is_explained() -> None:
     sandbox = TwoFaced(itertools.repeat(FailureKind.INVALID_RESULT), itertools.repeat(2.0))
     text = difference(sandbox)
-    assert "failure is invalid_result (it could not be imported) in guarded and no failure in" in text
+    assert (
+        "failure is invalid_result (it could not be imported) in guarded and no failure in" in text
+    )
