@@ -288,6 +288,8 @@ OTHERWISE = {
     "Name the problem: evoq run PROBLEM --config {}.": "tests of named problems",
     "Put lines between the markers, or use an operator that writes the program, as --set "
     "'search.operators={rewrite: 1}'.": "tests of empty regions",
+    "Check the path; it must be text in UTF-8.": "a path",
+    "It must be text in UTF-8.": "tests of templates",
     "Leave it out, and set {} where the workers of the queue {} are started (with Compose: in "
     ".env).": "the test below",
 }
