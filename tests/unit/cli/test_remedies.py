@@ -195,6 +195,12 @@ ROWS = [
     ),
     Row([], "Name a model, as --set llm.model=NAME", [[MODEL]], of=TEXT),
     Row(
+        [MODEL, "search.operators={diff: 1}"],
+        "or use an operator that writes the program, as --set 'search.operators={rewrite: 1}'",
+        [[MODEL, "search.operators={rewrite: 1}"]],
+        of=replace(PYTHON, seeds=(Program("# EVOLVE-BLOCK-START\n# EVOLVE-BLOCK-END\n"),)),
+    ),
+    Row(
         [MODEL, "llm.provider=openai"],
         "Set the variable, or llm.base_url for an endpoint that needs none",
         [
