@@ -225,7 +225,7 @@ def over_http(model_loop: ModelLoop, *endpoints: Endpoint, **spec: Any) -> Ensem
 def test_an_endpoint_that_hangs_costs_three_time_outs_and_no_more(
     model_loop: ModelLoop,
 ) -> None:
-    hanging, up = Endpoint(in_turn(Reply(hang_seconds=60.0))), Endpoint(in_turn(said("here")))
+    hanging, up = Endpoint(in_turn(Reply(hang_seconds=300.0))), Endpoint(in_turn(said("here")))
     hanging.waits = model_loop
     model = over_http(
         model_loop, hanging, up, timeout_seconds=50.0, deadline_seconds=500.0, retries=20
