@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.adapters.model.places import ModelPlaces
 from app.adapters.model.providers.spec import ProcessLimits
-from app.adapters.problems.loading import load, reload
+from app.adapters.problems.loading import is_known, load, reload
 from app.adapters.queue.address import client_url
 from app.adapters.sandbox.cached import CachedSandbox
 from app.adapters.sandbox.choose import MachineSandbox, choose
@@ -363,7 +363,8 @@ class ProblemCatalogue:
         """Returns a run's problem with the limits that the settings of the run have now."""
         problem = self(run.problem)
         limits = {f"sandbox.{name}": value for name, value in run.rules.limits.items()}
-        if all(problem.options.get(name) == value for name, value in limits.items()):
+        changed = any(problem.options.get(name) != value for name, value in limits.items())
+        if not changed or not is_known(problem.format):
             return problem
         options = {k: v for k, v in {**problem.options, **limits}.items() if v is not None}
         key = run.problem, tuple(limits.items())

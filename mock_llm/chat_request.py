@@ -113,8 +113,6 @@ def _texts(messages: object) -> list[tuple[str, str]] | ErrorReply:
 
 def _invalid_number(document: dict[str, Any]) -> ErrorReply | None:
     """Returns the error of the parameters; None where they are valid."""
-    if document.get("stream"):
-        return ErrorReply(400, "this simulation does not stream", param="stream")
     limits: tuple[tuple[str, type, float, float], ...] = (
         ("n", int, 1, 128),
         ("max_tokens", int, 1, 1e9),

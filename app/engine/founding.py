@@ -47,8 +47,10 @@ def found(
 
 def _with_learnt_operators(ctx: Context, tx: Transaction, run: Run, problem: Problem) -> Run:
     """Returns a run whose operators have the weights that earlier runs suggest for its models."""
+    if not run.rules.search.learn_forms:
+        return run
     forms = [name for name in run.operators if ctx.operators[name].form]
-    if not run.rules.search.learn_forms or len(forms) < 2:
+    if len(forms) < 2:
         return run
     lengths = [len(seed.source) for seed in problem.seeds]
     chars = (int(min(lengths) / ALIKE), int(max(lengths) * ALIKE))

@@ -208,8 +208,10 @@ def _operator_draw(ctx: Context, tx: Transaction, run: Run) -> Callable[[int], s
 
     The ledger is read once a planning, where the forms of the run are learnt.
     """
+    if not run.rules.search.learn_forms:
+        return run.draw_operator
     forms = [name for name in run.operators if ctx.operators[name].form]
-    if not run.rules.search.learn_forms or len(forms) < 2:
+    if len(forms) < 2:
         return run.draw_operator
     written = tx.completions.written_by_operator(run.id, WINDOW)
 

@@ -96,7 +96,7 @@ def test_a_run_ends_at_its_tokens_and_resume_continues_with_more(
 
     ended = evoq(*command, *settings(mock, "budget.tokens=8000"))
     longer = evoq("resume", "capped", "--set", "budget.tokens=12000", "--json")
-    refused = evoq("resume", "capped", "--set", "search.islands=2", "--json")
+    refused = evoq("resume", "capped", "--set", "search.islands=3", "--json")
     unpriced = evoq(*command, *settings(mock, "budget.cost_usd=1"))
 
     assert (ended.code, ended.json["state"]) == (0, "finished")

@@ -53,7 +53,7 @@ def test_a_file_can_be_the_parent(evoq: Evoq, tmp_path: Path):
     result = evoq("prompt", folder, "--program", "other.py", "--operator", "rewrite", "--json").json
 
     assert "return 77" in result["user"].split("# The current program")[1]
-    assert "complete program in one fence" in result["user"]
+    assert "complete new program in one ```python block" in result["user"]
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_a_runs_prompt_shows_what_comes_next_and_any_program_by_its_id(evoq: Evo
     tried = evoq("prompt", folder, "--run", "shown", "--program", best[:10], "--json")
     absent = evoq("prompt", "--run", "shown", "--program", "ffff0000ffff")
 
-    assert "Fitness: " in following["user"]
+    assert "- Score: " in following["user"]
     assert following["run"] == "shown"
     assert chosen["program"] == best
-    assert f"Fitness: {run['best']['fitness']:.6g}" in chosen["user"]
+    assert f"- Score: {run['best']['fitness']:.6g}" in chosen["user"]
     assert best not in chosen["inspirations"]
     assert tried.json["user"] == f"New: {run['best']['fitness']:.6g}"
     assert "is not as it was" in tried.err

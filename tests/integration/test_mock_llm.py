@@ -96,7 +96,6 @@ def test_a_completion_is_cut_at_its_limit(mock: Mock):
         ({"n": 1.5}, 400, "n"),
         ({"temperature": 3}, 400, "temperature"),
         ({"max_tokens": 0}, 400, "max_tokens"),
-        ({"stream": True}, 400, "stream"),
         ("{", 400, None),
     ],
 )

@@ -113,6 +113,11 @@ def _refuse_foreign(options: Mapping[str, Any], reader: Format, formats: Sequenc
         )
 
 
+def is_known(format: str) -> bool:
+    """Returns whether this version reads problems of a format."""
+    return any(format == reader.NAME for reader in FORMATS)
+
+
 def reload(
     format: str,
     name: str,
