@@ -150,7 +150,7 @@ def simulated_context(settings: Settings | None = None) -> Context:
         float(os.environ.get("SIMULATED_EVALUATION_SECONDS", "0")),
         int(os.environ.get("SIMULATED_EVALUATION_SLOTS", "64")),
     )
-    ctx = replace(real, sandbox=sandbox, problem=lambda digest: simulated)
+    ctx = replace(real, sandbox=sandbox, problem=lambda digest: simulated, limited=None)
     if os.environ.get("SIMULATED_MODEL") == "settings":
         path = os.environ.get("SIMULATED_PROMPTS")
         return _recording(ctx, Path(path)) if path else ctx

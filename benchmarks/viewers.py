@@ -297,7 +297,7 @@ def _serve() -> None:
     event.listen(store._engine, "connect", _log_backend)
     broker = os.environ["EVOQ_REDIS_URL"]
     ctx = context(store, celery_executor(broker), SimulatedSandbox(0), keep_leases=False)
-    ctx = replace(ctx, problem=lambda digest: simulated)
+    ctx = replace(ctx, problem=lambda digest: simulated, limited=None)
     with serving(ctx, broker, Place(port=0)) as dashboard:
         print(dashboard.address, flush=True)
         dashboard.thread.join()

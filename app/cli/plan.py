@@ -379,7 +379,8 @@ def plan_run(
         settings = settings.model_copy(update={"llm": llm})
     learnt, source = settings.search.learn_forms, resolution.sources.get("search.operators")
     if learnt is None:
-        learnt = source in (None, PROBLEMS_OWN)
+        # Earlier runs of the ledger would make two reproducible runs differ.
+        learnt = source in (None, PROBLEMS_OWN) and not reproducible
     if learnt and source == PROBLEMS_OWN and asks:
         wished = max(mix, key=lambda name: mix[name])
         notices.append(

@@ -91,7 +91,8 @@ class SearchSettings(Section):
     learn_forms: bool | None = None
     """Whether the weights of `diff`, `rewrite`, `function` and `complete` are learnt: from the
     children that were measured, per token, in this run and, at its start, in earlier runs of the
-    same models. Without a value, they are unless `search.operators` is set by hand."""
+    same models. Without a value, they are unless `search.operators` is set by hand or the run is
+    reproducible."""
     enforce_blocks: bool | None = None
     """Whether text outside EVOLVE-BLOCK regions is kept unchanged. Without a value, the problem
     decides."""
