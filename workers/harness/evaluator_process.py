@@ -211,6 +211,10 @@ def _serve(
     except BaseException as error:
         _send(channel, {"broken": result.describe_broken(error, layout.evaluator)})
         return
+    if layout.identities == UIDS and os.geteuid() != layout.first_uid:
+        # An evaluator that took the identity back while it was imported gives it up again.
+        os.setegid(layout.first_uid)
+        os.seteuid(layout.first_uid)
     evaluator_layer.keep(layout, mode)
     if mode == "compatible" and layout.identities == UIDS:
         _lend(layout.temporary)
