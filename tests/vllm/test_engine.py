@@ -11,7 +11,7 @@ from app.adapters.model.providers.spec import IN_PROCESS, ModelSpec
 from app.adapters.model.providers.vllm import VllmModel
 from app.adapters.model.providers.vllm_engine import EngineRequest, VllmEngine, VllmLaunch
 from app.domain.operator import Prompt
-from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.protocols import Misconfigured, PromptTooLong, Unavailable
 from tests.contracts.language_model import LanguageModelContract, Serve
 from tests.vllm.engine_arguments import FRAGILE
 
@@ -119,8 +119,8 @@ def test_a_limit_on_tokens_is_kept_and_reported(engine: Steered, provider: Ask):
     assert (reply.finish, reply.completion_tokens) == ("length", 5)
 
 
-def test_a_prompt_that_does_not_fit_is_refused_with_the_remedy(engine: Steered, provider: Ask):
-    with pytest.raises(Misconfigured, match="max_prompt_tokens"):
+def test_a_prompt_that_does_not_fit_is_refused_as_too_long(engine: Steered, provider: Ask):
+    with pytest.raises(PromptTooLong, match="maximum context length"):
         provider().complete([Prompt("", "z" * 40_000)])
 
 

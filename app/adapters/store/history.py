@@ -242,9 +242,11 @@ _FUNNEL = """
             ON completions.cohort = begun.cohort AND sample = ordinal AND asker = 'operator'
         GROUP BY begun.id
     ), tried AS (
-        SELECT begun.id, sum(wall_seconds) AS seconds, count(evaluation) AS ended
-        FROM begun JOIN trials
-            ON trials.cohort = begun.cohort AND begun.program = ANY(trials.players)
+        SELECT begun.id, sum(wall_seconds) AS seconds, count(*) FILTER (WHERE ended) AS ended
+        FROM begun JOIN (
+            SELECT DISTINCT trials.id, cohort, player, wall_seconds, evaluation IS NOT NULL AS ended
+            FROM trials CROSS JOIN unnest(players) AS player WHERE run = %(run)s
+        ) AS played ON played.cohort = begun.cohort AND played.player = begun.program
         GROUP BY begun.id
     ), reaching AS (
         SELECT operator, model, failure_kind, requests, prompt_tokens, reply_tokens,
@@ -278,6 +280,7 @@ _ENTERED = """
     SELECT count(*) FROM events WHERE run = %(run)s AND kind = %(kind)s
         AND CAST(data ->> 'proposal' AS bigint) >= 0
 """
+_NESTED_LOOPS = "SELECT set_config('enable_nestloop', %(state)s, true)"
 _REUSED = """
     SELECT count(*) AS trials, coalesce(sum((evaluation ->> 'saved_seconds')::float8), 0) AS seconds
     FROM trials WHERE run = %(run)s AND evaluation ->> 'saved_seconds' IS NOT NULL
@@ -415,10 +418,14 @@ class SqlHistory:
         return {record.cut_reason: record.n for record in rows(self._c, _CUTS, {"run": run})}
 
     def funnel(self, run: int, limit: int) -> list[FunnelGroup]:
-        return [
+        # Without statistics the planner takes each part for a row, and joins thousands by loops.
+        value(self._c, _NESTED_LOOPS, {"state": "off"})
+        groups = [
             FunnelGroup(**{**record._asdict(), "reached": Reached(record.reached)})
             for record in rows(self._c, _FUNNEL, {"run": run, "limit": limit})
         ]
+        value(self._c, _NESTED_LOOPS, {"state": "on"})
+        return groups
 
     def reused(self, run: int) -> Reused:
         totals = row(self._c, _REUSED, {"run": run})
