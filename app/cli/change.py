@@ -76,7 +76,8 @@ def given(
         require_owned_by_run([layer])
     values = dict(layer.values)
     asked = [str(value) for name, value in values.items() if name.startswith("llm.")]
-    if any("human" in text for text in asked) and "llm.answers" not in values:  # a provider
+    # `human` is a provider here.
+    if any("human" in text for text in asked) and "llm.answers" not in values:
         values["llm.answers"] = str(Path(".evoq/answers").absolute())
     return values
 

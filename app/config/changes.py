@@ -79,7 +79,8 @@ def revision_of(
     budget = {"budget": asdict(run.budget)}
     before = with_values({**run.settings, **budget}, Choices("--set"))
     after = with_values({**run.settings, **budget}, Choices("--set", dict(values)))
-    planned = max(after.budget.proposals, run.proposals)  # none that was planned is taken back
+    # Proposals that were planned stay in the budget.
+    planned = max(after.budget.proposals, run.proposals)
     capped = after.budget.model_copy(update={"proposals": planned})
     after = after.model_copy(update={"budget": capped})
     facts = _differences(before, after)
@@ -93,7 +94,8 @@ def revision_of(
     if mix != run.operators and "search.operators" not in values:
         facts.append(Changed(setting="search.operators", before=dict(run.operators), after=mix))
     _require_consistent(before, after, problem, mix, known)
-    kept = run.settings.get("budget", {})  # as the run began: what follows from it is settled
+    # Islands and grid follow from the budget that the run began with.
+    kept = run.settings.get("budget", {})
     settings = {**after.model_dump(mode="json"), "budget": kept}
     return Revision(settings, mix, Budget(**after.budget.model_dump()), tuple(facts))
 

@@ -300,7 +300,8 @@ async def _send_moves(websocket: WebSocket, reader: RunReader, tails: Tails, run
             await tail.complete()
             played = await asyncio.to_thread(games_at_work, reader.store, run, tail.course)
         except Unavailable:
-            await asyncio.sleep(1.0)  # the ledger is away; the moves so far come again later
+            # The ledger cannot be reached; the next frame holds these moves too.
+            await asyncio.sleep(1.0)
             continue
         made = await asyncio.to_thread(reader.moves, [game.trial for game in played])
         games = live_games(run, played, made)

@@ -21,7 +21,8 @@ def mean(values: Iterable[float]) -> float:
     try:
         return statistics.fmean(known)
     except OverflowError:
-        return float(statistics.mean(known))  # exact, and many times slower
+        # `statistics.mean` is exact, and many times slower.
+        return float(statistics.mean(known))
 
 
 def difference(minuend: float, subtrahend: float) -> float:

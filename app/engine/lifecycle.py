@@ -87,7 +87,8 @@ def change(ctx: Context, run: Run, revision: Revision) -> bool:
       False if the run was changed meanwhile: nothing is stored then.
     """
     with ctx.store.begin() as tx:
-        inside = revise_inside(tx, run, revision)  # before the run itself is locked
+        # The runs inside are locked before the run itself.
+        inside = revise_inside(tx, run, revision)
         if not tx.runs.revise(run, revision.settings, revision.operators):
             return False
         if revision.budget != run.budget:

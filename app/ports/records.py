@@ -232,14 +232,22 @@ class Account:
 class Reached(enum.IntEnum):
     """How far a proposal came; who reached one of these has reached all before it."""
 
-    ASKED = 0  # its operator was begun
-    ANSWERED = 1  # its model replied; of an operator that asks none, it ended
-    USABLE = 2  # the reply is a program
-    NEW = 3  # the program is neither its parent nor another program of the run
-    RAN = 4  # no trial of it failed
-    MEASURED = 5  # it was measured at every stage
-    BETTER = 6  # its quality is above that of its first parent
-    BEST = 7  # its quality is above that of every program admitted before
+    # Its operator was begun.
+    ASKED = 0
+    # Its model replied; of an operator that asks none, it ended.
+    ANSWERED = 1
+    # The reply is a program.
+    USABLE = 2
+    # The program is neither its parent nor another program of the run.
+    NEW = 3
+    # No trial of it failed.
+    RAN = 4
+    # It was measured at every stage.
+    MEASURED = 5
+    # Its quality is above that of its first parent.
+    BETTER = 6
+    # Its quality is above that of every program admitted before.
+    BEST = 7
 
 
 @dataclass(frozen=True, slots=True)

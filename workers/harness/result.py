@@ -295,7 +295,8 @@ def _number(value: Any) -> Any:
         return _finite(float(value)) if "__float__" in defined else None
     except OverflowError:
         return _finite(float("-inf") if value < 0 else float("inf"))
-    except Exception:  # an object's own conversion may fail, as that of a tensor of several does
+    # An object's own conversion may raise anything, as that of a tensor of several elements does.
+    except Exception:
         return None
 
 

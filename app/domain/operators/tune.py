@@ -231,7 +231,8 @@ def _history(
         measured.append(parent.fitness)
     if not measured:
         return ()
-    worst = min(measured)  # only the order counts: a crash is no better than what is least fit
+    # Only the order counts: a crash ranks with the least fit.
+    worst = min(measured)
     history = [
         RatedPoint(
             tuple((point.numbers[n] - origin[n]) / _unit(origin[n]) for n in chosen),

@@ -41,7 +41,8 @@ _QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budg
 _QUOTED_CHARS = 2_000  # and at least this much if there is room
 _QUOTED_CHARS_AT_LEAST = 500  # a shorter quotation does not show what is to be repaired
 
-_LONG_PROGRAM_SHARE = 2  # A program over half of the budget of tokens is shown in outline.
+# A program that takes more than half of the budget of tokens is shown in outline.
+_LONG_PROGRAM_SHARE = 2
 
 WriteUserText = Callable[[Sections, TemplateFiller], str]
 """Returns the user text of a prompt with these sections."""

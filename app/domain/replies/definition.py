@@ -173,7 +173,8 @@ def _bound_names(node: ast.stmt) -> set[str]:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
             return {node.name}
         case ast.ImportFrom(module="__future__"):
-            return set()  # It is valid at the beginning of a file only.
+            # Such an import is valid at the beginning of a file only.
+            return set()
         case ast.Import() | ast.ImportFrom():
             return {(name.asname or name.name).split(".")[0] for name in node.names}
         case ast.Assign() | ast.AnnAssign():

@@ -24,7 +24,8 @@ ALIKE = 4.0
 """Programs are of a like length where neither is longer than the other by more than this factor."""
 KEPT = 0.2
 """Share of the weights that stays as the run's settings say, whatever earlier runs suggest."""
-_PRIOR = 4.0  # Children that the settings' weights count as, beside those of earlier runs.
+# Each form counts as if it had made this many more children, with the mean share of gains.
+_PRIOR = 4.0
 
 
 def draw_form(

@@ -14,7 +14,8 @@ FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 DefinitionNode: TypeAlias = FunctionNode | ast.ClassDef
 FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
 DEFINITION_NODES = (*FUNCTION_NODES, ast.ClassDef)
-_LINES_OF_A_CLASS = 80  # a longer class is replaced method by method only
+# A longer class is replaced method by method only.
+_LINES_OF_A_CLASS = 80
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,12 @@ from typing import TypeAlias
 
 from app.domain.source.syntax import argument_names, number
 
-_PASSES = 2  # over the statements, and over those of a loop: each reads what stands below it
-_MOST_STEPS = 20_000  # of the search for sizes; a program that needs more keeps fewer of them
-_DEPTH = 12  # of types inside types, as of a list that is appended to itself
+# The statements, and those of a loop, are read twice: the second time with the kinds from below.
+_PASSES = 2
+# Most steps of the search for sizes; fewer sizes are found in a program that needs more.
+_MOST_STEPS = 20_000
+# Most types inside types: a list can be appended to itself.
+_DEPTH = 12
 
 _REAL_CALLS = frozenset(
     ("float", "uniform", "gauss", "normalvariate", "betavariate", "expovariate")

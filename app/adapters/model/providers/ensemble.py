@@ -178,7 +178,8 @@ class Ensemble:
                     lost = sum(fault.unanswered for fault in faults)
                     return Stopped(*error.args, unanswered=lost, answered=answered)
                 if isinstance(error, PromptTooLong):
-                    if not error.prompt.shortest:  # a shorter one keeps the mix of the models
+                    # A prompt that can be shortened goes to the same model again.
+                    if not error.prompt.shortest:
                         return _with(error, faults, answered)
                     reasons.append(str(error))
                     continue

@@ -251,7 +251,8 @@ class OpenAIModel:
                         listening.hear(tokens)
                     if reply.ended:
                         break
-            except ValueError:  # an event that is no JSON, or no UTF-8
+            # The event is not JSON, or not UTF-8.
+            except ValueError:
                 return TransientFailure(
                     Ended.FAILED, "a part of the answer is no JSON", billed=True
                 )

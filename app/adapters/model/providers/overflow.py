@@ -130,7 +130,8 @@ def overflow(status: int, error: ErrorBody, max_tokens: int) -> Overflow | None:
 def _is_one(status: int, error: ErrorBody) -> bool:
     if status == _TOO_LARGE or not _KINDS.isdisjoint(error.kinds):
         return True
-    if status == _BY_THE_MINUTE:  # more than fits into any minute
+    # The prompt has more tokens than the endpoint allows in any minute.
+    if status == _BY_THE_MINUTE:
         return "too large for" in error.message
     if status not in _OF_REQUESTS and status < 500:
         return False

@@ -10,9 +10,12 @@ from app.domain.prompting.tokens import estimated
 
 _REASONING = ("reasoning_content", "reasoning")
 _CHARS_A_TOKEN = 4
-_ONE_TOKEN_CHARS = 12  # most servers send one token in each part
-_LOOK_CHARS = 600  # between two looks for a repetition
-_OVERLONG = 2  # times the tokens asked for: the endpoint does not keep to the limit
+# Most servers send one token in each part.
+_ONE_TOKEN_CHARS = 12
+# Characters between two checks for a repetition.
+_LOOK_CHARS = 600
+# A reply of this many times `max_tokens` shows that the endpoint ignores the limit.
+_OVERLONG = 2
 
 
 @dataclass(slots=True)

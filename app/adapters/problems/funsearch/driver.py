@@ -146,7 +146,8 @@ def _score(returned: Any) -> float:
         numbers = [_score(value) for value in returned.values() if not isinstance(value, str)]
         if numbers:
             mean = sum(numbers) / len(numbers)
-            if math.isinf(mean):  # the sum may be beyond the doubles, where the mean is not
+            # The sum can exceed the largest float where the mean does not.
+            if math.isinf(mean):
                 mean = sum(number / len(numbers) for number in numbers)
             return _score(mean)
     try:
