@@ -155,6 +155,10 @@ class RequestSettings(BaseModel):
     seeded: bool | None = None
     """Whether requests have a seed, where the endpoint takes one. Without a value, those of a
     `--reproducible` run do. vLLM samples seeded requests one by one."""
+    bind_replies: bool | None = None
+    """Whether the reply to a prompt that asks for a function or a program begins with its header,
+    from which the model goes on. Without a value, true where the endpoint says that it can, and the
+    model does not think before it answers."""
     reasoning_effort: str | None = None
     """Reasoning effort, for models that take one, such as `low`."""
     extra_body: dict[str, JsonValue] | None = None

@@ -61,6 +61,33 @@ class TriedDirection:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyForm:
+    """The form of a reply, for an endpoint that can hold a model to it.
+
+    Attributes:
+      opening: The text with which the reply begins, so that the model goes on after it.
+      stops: Texts before which the reply ends, whichever comes first.
+      ending: The text that follows where the reply ended by one of `stops`.
+    """
+
+    opening: str
+    stops: tuple[str, ...] = ()
+    ending: str = ""
+
+    def whole(self, text: str, *, stopped: bool) -> str:
+        """Returns the reply of a model that went on after the opening.
+
+        Some endpoints repeat the opening, which stands in the reply once.
+
+        Args:
+          text: What the endpoint answered.
+          stopped: Whether the model ended by itself or at one of `stops`, and was not cut off.
+        """
+        text = text if text.startswith(self.opening) else self.opening + text
+        return text + self.ending if stopped else text
+
+
+@dataclass(frozen=True, slots=True)
 class Prompt:
     """A request to a model.
 
@@ -71,6 +98,7 @@ class Prompt:
       left_out: What was cut to stay within the budget of tokens, a few words each.
       direction: What it asks the child of its proposal to try; None where it leaves that open.
       shortest: Whether it is longer than the budget of tokens, and nothing is left to be cut.
+      form: The form of the reply; None where it is free.
     """
 
     system: str
@@ -81,11 +109,14 @@ class Prompt:
     model: str = ""
     direction: Direction | None = None
     shortest: bool = False
+    form: ReplyForm | None = None
 
     @property
     def digest(self) -> str:
-        """Digest of the text, independent of sample and role."""
+        """Digest of the text and of the reply's form, independent of sample and role."""
         text = f"{len(self.system)}/{self.system}{self.user}"
+        if self.form is not None:
+            text += f"/{self.form}"
         return sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

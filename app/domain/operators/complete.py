@@ -19,9 +19,11 @@ from app.domain.operator import (
     Operator,
     ProgramRecord,
     Prompt,
+    ReplyForm,
 )
 from app.domain.operators.conversation import describer, with_repairs
 from app.domain.prompting.prompts import complete_prompt
+from app.domain.prompting.reply_forms import version_form
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.sections import FAILURES, rank
 from app.domain.replies.function_body import read_completed
@@ -39,6 +41,11 @@ def converse(brief: Brief) -> Conversation:
         if (name := names[draft.ordinal])
     ]
     numbers = {prompt.sample: _next_version(prompt, names[prompt.sample]) for prompt in prompts}
+    by_draft = zip(drafts, prompts, strict=True)
+    prompts = [
+        replace(prompt, form=_form(brief, draft, names[draft.ordinal], numbers[draft.ordinal]))
+        for draft, prompt in by_draft
+    ]
 
     def read(reply: Completion, draft: Draft) -> Child:
         parent, name = brief.known[draft.parents[0]].program, names[draft.ordinal]
@@ -67,6 +74,11 @@ def _next_version(prompt: Prompt, name: str) -> int:
     """Returns the version that a prompt asks for: the last in its file, which may have been cut."""
     numbers = re.findall(rf"^def {re.escape(name)}_v(\d+)\b", prompt.user, re.MULTILINE)
     return max(map(int, numbers), default=0)
+
+
+def _form(brief: Brief, draft: Draft, name: str, number: int) -> ReplyForm | None:
+    own = find_function(brief.known[draft.parents[0]].program.source.replace("\r\n", "\n"), name)
+    return None if own is None else version_form(own, number)
 
 
 def _versions(brief: Brief, draft: Draft, name: str, rules: PromptRules) -> list[ProgramRecord]:

@@ -22,6 +22,7 @@ from app.domain.operator import (
 from app.domain.program import Program
 from app.domain.prompting.directions import shown as shown_direction
 from app.domain.prompting.directions import tried_text
+from app.domain.prompting.reply_forms import definition_form, program_form
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.sections import (
     Sections,
@@ -56,7 +57,8 @@ def diff_prompt(brief: Brief, draft: Draft) -> Prompt:
 def rewrite_prompt(brief: Brief, draft: Draft) -> Prompt:
     """Returns the prompt that asks for the whole program."""
     name = _rewrite_template(brief.prompts, draft)
-    return within_budget(brief, draft, lambda shown, filler: _user(name, shown, filler))
+    prompt = within_budget(brief, draft, lambda shown, filler: _user(name, shown, filler))
+    return replace(prompt, form=program_form(brief.known[draft.parents[0]].program))
 
 
 def _rewrite_template(rules: PromptRules, draft: Draft) -> str:
@@ -79,8 +81,8 @@ def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:
 
     A program that leaves too little room for its history is shown in outline.
     """
-    source = brief.known[draft.parents[0]].program.source
-    shown_source = source
+    parent = brief.known[draft.parents[0]].program
+    source = shown_source = parent.source
     if not fits(source, brief.prompts.max_prompt_tokens // _LONG_PROGRAM_SHARE):
         shown_source = outline(source, [focus])
 
@@ -93,7 +95,7 @@ def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:
             current_program=shown_source.rstrip("\n"),
         )
 
-    return within_budget(brief, draft, write)
+    return replace(within_budget(brief, draft, write), form=definition_form(parent, focus))
 
 
 def strategist_prompt(brief: Brief) -> Prompt:

@@ -118,10 +118,13 @@ def versions(home: Program, programs: Sequence[Program], name: str) -> str:
         docstring = function.docstring if number == 0 else _improved(function, number)
         text = function.header + docstring + function.body
         parts.append(renamed(text, name, f"{name}_v{number}").rstrip("\n") + "\n")
-    own = _required(home, name)
-    header = renamed(own.header, name, f"{name}_v{len(programs)}")
-    parts.append(header + _improved(own, len(programs)))
+    parts.append(next_header(_required(home, name), len(programs)))
     return "\n\n".join(part for part in parts if part.strip())
+
+
+def next_header(own: Function, number: int) -> str:
+    """Returns the header and the docstring of a function's next version, which has no body yet."""
+    return renamed(own.header, own.name, f"{own.name}_v{number}") + _improved(own, number)
 
 
 def _required(program: Program, name: str) -> Function:

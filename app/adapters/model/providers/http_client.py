@@ -7,7 +7,14 @@ from typing import Any
 
 import certifi
 import httpx2
-from openai import AsyncOpenAI, AsyncStream, DefaultAioHttpClient, Omit
+from openai import (
+    APIResponseValidationError,
+    APIStatusError,
+    AsyncOpenAI,
+    AsyncStream,
+    DefaultAioHttpClient,
+    Omit,
+)
 from openai._streaming import ServerSentEvent
 from openai._types import RequestOptions
 
@@ -17,6 +24,7 @@ from app.ports.protocols import Misconfigured
 # Shorter than the 5 s after which uvicorn, and with it vLLM, closes an idle connection.
 _KEEP_ALIVE_SECONDS = 4.0
 _CONNECT_SECONDS = 60.0
+_DOCUMENT_SECONDS = 5.0
 _AGENT = "evoqueue"
 _EVENTS = "text/event-stream"
 
@@ -116,6 +124,21 @@ async def post(client: AsyncOpenAI, path: str, body: Mapping[str, Any]) -> Event
     return await client.post(
         path, cast_to=object, body=body, options=options, stream=True, stream_cls=Events
     )
+
+
+async def get_document(client: AsyncOpenAI, url: str) -> object:
+    """Returns the JSON value at an address of the endpoint's; None where it answers with none.
+
+    Raises:
+      openai.APIConnectionError: There is no connection, or it broke.
+    """
+    options: RequestOptions = {"timeout": _DOCUMENT_SECONDS}
+    if not client.api_key:
+        options["headers"] = {"Authorization": Omit()}
+    try:
+        return await client.get(url, cast_to=object, options=options)
+    except (APIStatusError, APIResponseValidationError, ValueError):
+        return None
 
 
 def response_of(answer: httpx2.Response) -> HttpResponse:

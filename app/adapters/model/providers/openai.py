@@ -13,6 +13,7 @@ from app.adapters.model.congestion.circuit_breaker import CircuitBreaker
 from app.adapters.model.congestion.gate import Ended, RequestResult
 from app.adapters.model.congestion.silence import Listening, Silence
 from app.adapters.model.providers import chat, error_body, refusals
+from app.adapters.model.providers.bound_replies import BoundReplies
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.http_client import HttpResponse, post, response_of
@@ -28,6 +29,8 @@ from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
 _LONGEST_PAUSE_SECONDS = 60.0
 _CHARS_A_TOKEN = 4
 _MOST_SAMPLES = 8  # Google's limit on candidates; more take several requests
+
+_OPENING = "the beginning of a reply"
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +72,7 @@ class OpenAIModel:
         self._unsupported: set[str] = set()
         self._longest = LongestPrompt(spec)
         self._silence = Silence(spec.min_timeout_seconds, spec.timeout_seconds)
+        self._bound = BoundReplies(spec)
         self._uncounted = False
 
     @property
@@ -201,6 +205,9 @@ class OpenAIModel:
         seed = chat.seed_of(self._seed, first)
         body = chat.request(spec, first, seed, samples=len(prompts), unsupported=self._unsupported)
         body = self._streamed(body)
+        form = await self._bound.form(self._model_loop.client(spec), first)
+        if form is not None:
+            body = self._bound.body(body, form)
         loop = asyncio.get_running_loop()
         started = loop.time()
         try:
@@ -220,6 +227,10 @@ class OpenAIModel:
         if not completions:
             return self._without_completion(response, value, body, first)
         self._longest.answered(first)
+        if form is None:
+            self._bound.learn(completions, value)
+        else:
+            completions = self._bound.whole(completions, form)
         return [
             replace(completion, parameters=self.parameters(prompt))
             for completion, prompt in zip(completions, prompts, strict=False)
@@ -320,6 +331,8 @@ class OpenAIModel:
                 refusals.retry_after_seconds(response.headers, response.text),
                 message=message,
             )
+        if status in (400, 422) and body["messages"][-1]["role"] == "assistant":
+            return UnsupportedParameter(_OPENING, message)
         unsupported = refusals.unsupported_parameter(body, status, error)
         if unsupported is not None:
             return UnsupportedParameter(unsupported, message)
@@ -327,7 +340,9 @@ class OpenAIModel:
 
     def _leave_out(self, unsupported: UnsupportedParameter) -> None:
         """Leaves a parameter out of all further requests, and logs it once."""
-        if unsupported.parameter not in self._unsupported:
+        if unsupported.parameter == _OPENING:
+            self._bound.give_up(unsupported.message)
+        elif unsupported.parameter not in self._unsupported:
             self._unsupported.add(unsupported.parameter)
             message = "%s does not take %s, which is left out from now on: %s"
             log.warning(message, self._spec.name, unsupported.parameter, unsupported.message)

@@ -42,6 +42,7 @@ class ModelSpec:
       min_in_flight: Lower bound of their window.
       target_in_flight: Size at which the window begins; None leaves it to the gate.
       parallel_generations: Requests of the whole deployment at the endpoint; None: no such limit.
+      bind_replies: Whether a reply begins as its prompt says, where the endpoint can go on from it.
       seeded: Whether a seed is sent, where the endpoint takes one.
       system_message: Replaces every prompt's system text; None leaves it.
       extra_body: Fields of the request that only this endpoint knows; see `app.config.models`.
@@ -68,6 +69,7 @@ class ModelSpec:
     target_in_flight: int | None = None
     parallel_generations: int | None = None
     seeded: bool = False
+    bind_replies: bool = True
     reasoning_effort: str | None = None
     system_message: str | None = None
     extra_body: Mapping[str, Any] = field(default_factory=dict)

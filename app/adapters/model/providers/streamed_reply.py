@@ -8,7 +8,8 @@ from app.adapters.model.providers.chat import content_text
 from app.adapters.model.providers.repetition import repeats
 from app.domain.prompting.tokens import estimated
 
-_REASONING = ("reasoning_content", "reasoning")
+REASONING = ("reasoning_content", "reasoning")
+"""Fields of a message in which servers write the thoughts of a model."""
 _CHARS_A_TOKEN = 4
 # Most servers send one token in each part.
 _ONE_TOKEN_CHARS = 12
@@ -81,6 +82,7 @@ class StreamedReply:
                 "message": {
                     "content": "".join(each.text),
                     **({"refusal": "".join(each.refusal)} if each.refusal else {}),
+                    **({REASONING[0]: "".join(each.reasoning)} if each.reasoning else {}),
                 },
                 "finish_reason": self.ended or each.finish,
             }
@@ -105,7 +107,7 @@ class StreamedReply:
             return 0
         text = content_text(delta.get("content"))
         refusal = delta.get("refusal")
-        thought = next((delta[n] for n in _REASONING if isinstance(delta.get(n), str)), "")
+        thought = next((delta[n] for n in REASONING if isinstance(delta.get(n), str)), "")
         thought = thought or _thought(delta.get("content"))
         if isinstance(refusal, str) and refusal:
             choice.refusal.append(refusal)

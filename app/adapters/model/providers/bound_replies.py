@@ -1,0 +1,135 @@
+"""Bound replies: a model goes on from the beginning of its reply, where its endpoint can do that.
+
+Which endpoint can is not told by its name: it is asked for its own description, once, without a
+token.  vLLM and others publish the fields of a request (`openapi.json`); llama.cpp publishes the
+template of its model (`props`), and goes on from a last message of the assistant.
+
+A model that thinks before it answers would be kept from thinking.  So a reply is bound where the
+template has no room for thoughts, else from the first reply on that had none.
+
+Source: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
+(`continue_final_message`, `add_generation_prompt`); the README in `tools/server` of
+github.com/ggml-org/llama.cpp (`/props`), and its `tools/server/server-common.cpp` (a last message
+of the assistant).
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import openai
+from openai import AsyncOpenAI
+
+from app.adapters.model.providers.http_client import get_document
+from app.adapters.model.providers.spec import ModelSpec
+from app.adapters.model.providers.streamed_reply import REASONING
+from app.domain.operator import Completion, Prompt, ReplyForm
+from app.domain.replies.reasoning import without_thoughts
+
+log = logging.getLogger(__name__)
+
+_GOES_ON = {"continue_final_message": True, "add_generation_prompt": False}
+_THOUGHTS = "think"
+"""Part of every template with room for thoughts: `<think>`, `enable_thinking`, `thinking`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """How an endpoint is asked to go on from the last message.
+
+    Attributes:
+      fields: Of the request, beside that message.
+      thinks: Whether the model may think before it answers; None where the endpoint tells nothing.
+    """
+
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    thinks: bool | None = None
+
+
+async def continuation(client: AsyncOpenAI) -> Continuation | None:
+    """Returns how an endpoint goes on from the beginning of a reply; None where it cannot.
+
+    Raises:
+      openai.APIConnectionError: It does not answer.
+    """
+    root = str(client.base_url).rstrip("/").removesuffix("/v1")
+    match await get_document(client, f"{root}/props"):
+        case {"chat_template": str(template)}:
+            return Continuation(thinks=_THOUGHTS in template)
+    match await get_document(client, f"{root}/openapi.json"):
+        case {"components": {"schemas": {"ChatCompletionRequest": {"properties": {**known}}}}}:
+            return Continuation(_GOES_ON) if known.keys() >= _GOES_ON.keys() else None
+    return None
+
+
+class BoundReplies:
+    """What a process knows about the bound replies of one model; used on the event loop alone."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        """Asks nothing yet: the hosts of vendors, which refuse bound replies, never."""
+        self._spec = spec
+        self._possible = spec.bind_replies and not spec.preset.needs_key
+        self._known: Continuation | None = None
+
+    async def form(self, client: AsyncOpenAI, prompt: Prompt) -> ReplyForm | None:
+        """Returns the form to which the reply to a prompt is bound; None for a free reply."""
+        if prompt.form is None or not self._possible:
+            return None
+        if self._known is None:
+            try:
+                self._known = await continuation(client)
+            except openai.APIConnectionError:
+                return None
+            self._possible = self._known is not None
+        return prompt.form if self._known and self._known.thinks is False else None
+
+    def body(self, body: Mapping[str, Any], form: ReplyForm) -> dict[str, Any]:
+        """Returns the body of a request for a bound reply.
+
+        Args:
+          body: That of the request for a free one.
+          form: As `form` returned it.
+        """
+        assert self._known is not None
+        opening = {"role": "assistant", "content": form.opening}
+        bound = {**self._known.fields, "messages": [*body["messages"], opening]}
+        stops = {"stop": list(form.stops)} if form.stops else {}
+        return {**stops, **body, **bound}
+
+    def whole(self, completions: Sequence[Completion], form: ReplyForm) -> list[Completion]:
+        """Returns bound replies with the text that the request began, and with their ending."""
+        return [
+            replace(each, text=form.whole(each.text, stopped=each.finish == "stop"))
+            for each in completions
+        ]
+
+    def learn(self, completions: Sequence[Completion], answer: object) -> None:
+        """Learns from free replies whether the model thinks before it answers.
+
+        Args:
+          completions: At least one.
+          answer: The value of the endpoint's answer, in which they were.
+        """
+        if self._known is not None and self._known.thinks is None:
+            thinks = _has_thoughts(answer) or any(
+                each.text != without_thoughts(each.text) for each in completions
+            )
+            self._known = replace(self._known, thinks=thinks)
+
+    def give_up(self, message: str) -> None:
+        """Binds no reply any more, and logs why."""
+        self._possible = False
+        log.warning("%s takes no beginning of a reply: %s", self._spec.name, message)
+
+
+def _has_thoughts(answer: object) -> bool:
+    """Returns whether a choice of an answer has its thoughts apart from its text."""
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    messages = [each.get("message") for each in choices or () if isinstance(each, dict)]
+    return any(
+        bool(message.get(name))
+        for message in messages
+        if isinstance(message, dict)
+        for name in REASONING
+    )

@@ -1,0 +1,72 @@
+"""Reply forms: how the reply to a prompt begins and ends, for endpoints that can bind it.
+
+A model that must go on after the header of a function writes its body, and no sentence before it
+nor an example after it.  The opening costs no tokens of the answer.
+"""
+
+import ast
+import textwrap
+
+from app.domain.operator import ReplyForm
+from app.domain.program import Program
+from app.domain.source.definitions import DEFINITION_NODES, Definition, first_line
+from app.domain.source.functions import Function, next_header
+from app.domain.source.regions import lines, parse
+from app.domain.source.syntax import tree_or_none
+
+_FENCE = "```"
+_CLOSED = f"\n{_FENCE}"
+
+
+def definition_form(program: Program, wanted: Definition) -> ReplyForm:
+    """Returns the form of a reply that is one definition: it begins with its header and docstring.
+
+    Args:
+      program: A Python program.
+      wanted: One of its definitions.
+    """
+    header = ""
+    tree = tree_or_none(program.source)
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, DEFINITION_NODES) and first_line(node) == wanted.first:
+            first = node.body[0]
+            end = first.lineno - 1
+            if ast.get_docstring(node, clean=False) is not None:
+                end = first.end_lineno or first.lineno
+            if end >= node.lineno:
+                header = textwrap.dedent("".join(lines(program.source)[wanted.first : end]))
+            break
+    return _fenced("python", header.replace("\r\n", "\n"))
+
+
+def version_form(own: Function, number: int) -> ReplyForm:
+    """Returns the form of a reply that is the next version of a function.
+
+    Args:
+      own: The function of the program that gets the version.
+      number: That of the version.
+    """
+    return _fenced("python", next_header(own, number))
+
+
+def program_form(program: Program) -> ReplyForm:
+    """Returns the form of a reply that is a whole program.
+
+    With one EVOLVE-BLOCK the text above and below it is given, so that the model writes the block.
+    With several, the text above the first is.
+    """
+    text, blocks = lines(program.source.replace("\r\n", "\n")), parse(program.source).blocks
+    if not blocks:
+        return _fenced(program.language, "")
+    above = "".join(text[: blocks[0].first])
+    if len(blocks) > 1:
+        return _fenced(program.language, above)
+    end = text[blocks[0].end].strip()
+    below = "".join(text[blocks[0].end :]).rstrip("\n")
+    return ReplyForm(
+        f"{_FENCE}{program.language}\n{above}", (end, _CLOSED), f"\n{below}{_CLOSED}\n"
+    )
+
+
+def _fenced(language: str, above: str) -> ReplyForm:
+    return ReplyForm(f"{_FENCE}{language}\n{above}", (_CLOSED,), f"{_CLOSED}\n")
