@@ -17,7 +17,7 @@ from app.domain.search.budget import Budget
 from app.domain.search.nested import LEAST
 from app.domain.source.functions import evolving
 
-WITH_A_MODEL = {"function": 0.4, "rewrite": 0.3, "diff": 0.2, "mend": 0.1}
+WITH_A_MODEL = {"function": 0.5, "rewrite": 0.3, "diff": 0.1, "mend": 0.1}
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
 FEW_NUMBERS = 10
 """Tunable numbers of an initial program below which its expressions have to change first."""

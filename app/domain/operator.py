@@ -99,6 +99,7 @@ class Prompt:
       direction: What it asks the child of its proposal to try; None where it leaves that open.
       shortest: Whether it is longer than the budget of tokens, and nothing is left to be cut.
       form: The form of the reply; None where it is free.
+      warmer: Is added to the temperature of the model, so that its replies differ more.
     """
 
     system: str
@@ -110,6 +111,7 @@ class Prompt:
     direction: Direction | None = None
     shortest: bool = False
     form: ReplyForm | None = None
+    warmer: float = 0.0
 
     @property
     def digest(self) -> str:

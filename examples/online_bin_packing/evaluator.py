@@ -76,7 +76,11 @@ def excess_percent(instances, packings):
 
 
 def evaluate(program_path):
-    training = pack(TRAINING, loaded(program_path))
+    try:
+        training = pack(TRAINING, loaded(program_path))
+    except ValueError as error:
+        # A reported error fails the program, and the prompts that follow quote it.
+        return {"error": str(error)}
     items = sum(len(instance.sizes) for instance in TRAINING)
     return {
         **totals(TRAINING, training),

@@ -14,19 +14,25 @@ from app.domain.operator import (
     Offspring,
     Prompt,
 )
-from app.domain.prompting.prompts import repair_prompt
+from app.domain.program import fingerprint
+from app.domain.prompting.prompts import again_prompt, repair_prompt
 from app.domain.prompting.rules import PromptRules
 from app.domain.replies.children import Describe
 from app.domain.source.certain_faults import new_faults
 from app.domain.source.edits import summary
 
 REPAIRED = frozenset(
-    (FailureKind.NO_CODE, FailureKind.BAD_EDIT, FailureKind.SYNTAX, FailureKind.TOO_LONG)
+    (
+        FailureKind.NO_CODE,
+        FailureKind.BAD_EDIT,
+        FailureKind.SYNTAX,
+        FailureKind.TOO_LONG,
+        FailureKind.UNCHANGED,
+    )
 )
 """Failures of replies that a repair turn may mend.
 
-A refusal and a reply that changes nothing are valid replies; a reply that was cut off at its token
-limit would be cut off again.
+A refusal is a valid reply; a reply that was cut off at its token limit would be cut off again.
 """
 
 ReadReply = Callable[[Completion, Draft], Child]
@@ -36,8 +42,8 @@ ReadReply = Callable[[Completion, Draft], Child]
 def with_repairs(brief: Brief, prompts: Sequence[Prompt], read: ReadReply) -> Conversation:
     """Yields one prompt for each draft, then as many repair turns as the brief allows.
 
-    A child that is certain to fail in the sandbox is repaired, too; it stays where no usable reply
-    takes its place.
+    A child that is certain to fail in the sandbox, or that equals a program of the brief, is
+    repaired, too; it stays where no usable reply takes its place.
     """
     replies = list((yield list(prompts)))
     children = [read(reply, draft) for reply, draft in zip(replies, brief.drafts, strict=True)]
@@ -46,7 +52,7 @@ def with_repairs(brief: Brief, prompts: Sequence[Prompt], read: ReadReply) -> Co
         for n, child in enumerate(children):
             failure = _repairable(child, replies[n], brief, brief.drafts[n])
             if failure is not None:
-                repair = repair_prompt(brief, prompts[n], replies[n], failure)
+                repair = _repair(brief, prompts[n], replies[n], failure)
                 if repair is not None:
                     repairs[n] = repair
         if not repairs:
@@ -57,6 +63,19 @@ def with_repairs(brief: Brief, prompts: Sequence[Prompt], read: ReadReply) -> Co
                 continue
             replies[n], children[n] = reply, child
     return children
+
+
+def _repair(brief: Brief, first: Prompt, reply: Completion, failure: Failure) -> Prompt | None:
+    if failure.kind is FailureKind.UNCHANGED:
+        return again_prompt(brief, first)
+    return repair_prompt(brief, first, reply, failure)
+
+
+def _fingerprints(brief: Brief) -> frozenset[str]:
+    """Returns the fingerprints of the programs that a brief holds."""
+    failed = (each.program for each in brief.ancestry.failures if each.program is not None)
+    held = (record.program for record in (*brief.known.values(), *brief.siblings))
+    return frozenset(fingerprint(program) for program in (*held, *failed))
 
 
 def describer(rules: PromptRules) -> Describe:
@@ -73,6 +92,8 @@ def _repairable(child: Child, reply: Completion, brief: Brief, draft: Draft) -> 
     if isinstance(child, Failure):
         whole = reply.finish not in ("length", TOO_LONG)
         return child if child.kind in REPAIRED and whole else None
+    if fingerprint(child.program) in _fingerprints(brief):
+        return Failure(FailureKind.UNCHANGED, "The program was tried before.")
     parent = brief.known[draft.parents[0]].program
     if child.program.language != "python":
         return None

@@ -10,7 +10,7 @@ from random import Random
 from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Operator
 from app.domain.operators.conversation import describer, with_repairs
 from app.domain.prompting.prompts import function_prompt, rewrite_prompt
-from app.domain.prompting.sections import ANCESTORS, ATTEMPTS, FAILURES
+from app.domain.prompting.sections import ANCESTORS, FAILURES, SIBLINGS
 from app.domain.replies.children import read_rewritten
 from app.domain.replies.definition import read_definition
 from app.domain.source.definitions import Definition, changeable_definitions
@@ -52,7 +52,7 @@ FUNCTION = Operator(
     "function",
     converse,
     form=True,
-    siblings=ATTEMPTS,
+    siblings=SIBLINGS,
     ancestors=ANCESTORS,
     failures=FAILURES,
     repairs=True,

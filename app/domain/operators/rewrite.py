@@ -3,7 +3,7 @@
 from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Operator
 from app.domain.operators.conversation import describer, with_repairs
 from app.domain.prompting.prompts import rewrite_prompt
-from app.domain.prompting.sections import ANCESTORS, ATTEMPTS, FAILURES
+from app.domain.prompting.sections import ANCESTORS, FAILURES, SIBLINGS
 from app.domain.replies.children import read_rewritten
 
 
@@ -22,7 +22,7 @@ REWRITE = Operator(
     "rewrite",
     converse,
     form=True,
-    siblings=ATTEMPTS,
+    siblings=SIBLINGS,
     ancestors=ANCESTORS,
     failures=FAILURES,
     repairs=True,

@@ -12,7 +12,7 @@ import builtins
 import re
 from typing import assert_never
 
-from app.domain.evaluation import FailureKind
+from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import FailedChild
 
 CAPTURED = frozenset(("stdout", "stderr"))
@@ -48,6 +48,11 @@ def quotable_artifacts(failed: FailedChild, *, messages: bool) -> dict[str, str]
     return {
         name: text for name, text in failed.artifacts.items() if messages or name not in CAPTURED
     }
+
+
+def failing_lines(failure: Failure) -> list[int]:
+    """Returns the lines of the program, from 1, that a traceback names; innermost last."""
+    return [int(number) for number in _FRAME.findall(failure.detail)]
 
 
 def _phrase(kind: FailureKind) -> str:
@@ -97,7 +102,7 @@ def _frames(failed: FailedChild) -> list[str]:
     """Returns the lines of the program, from the ledger, that a traceback names; innermost last."""
     assert failed.program is not None
     text = failed.program.source.split("\n")
-    numbers = [int(number) for number in _FRAME.findall(failed.failure.detail)]
+    numbers = failing_lines(failed.failure)
     return [
         f"line {number}: {text[number - 1].strip()[:160]}"
         for number in dict.fromkeys(numbers[-_FRAMES:])

@@ -20,8 +20,8 @@ from app.domain.operator import (
     Role,
 )
 from app.domain.program import Program
+from app.domain.prompting.directions import PACKAGED, tried_text
 from app.domain.prompting.directions import shown as shown_direction
-from app.domain.prompting.directions import tried_text
 from app.domain.prompting.reply_forms import definition_form, program_form
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.sections import (
@@ -42,6 +42,8 @@ _QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budg
 _QUOTED_CHARS = 2_000  # and at least this much if there is room
 _QUOTED_CHARS_AT_LEAST = 500  # a shorter quotation does not show what is to be repaired
 
+# Added to the temperature after a reply that made nothing new.
+_WARMER = 0.4
 # A program that takes more than half of the budget of tokens is shown in outline.
 _LONG_PROGRAM_SHARE = 2
 
@@ -82,9 +84,7 @@ def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:
     A program that leaves too little room for its history is shown in outline.
     """
     parent = brief.known[draft.parents[0]].program
-    source = shown_source = parent.source
-    if not fits(source, brief.prompts.max_prompt_tokens // _LONG_PROGRAM_SHARE):
-        shown_source = outline(source, [focus])
+    source = _shown(parent.source, focus, brief.prompts)
 
     def write(shown: Sections, filler: TemplateFiller) -> str:
         return _user(
@@ -92,10 +92,17 @@ def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:
             shown,
             filler,
             function=focus.name,
-            current_program=shown_source.rstrip("\n"),
+            current_program=source,
         )
 
     return replace(within_budget(brief, draft, write), form=definition_form(parent, focus))
+
+
+def _shown(source: str, focus: Definition, rules: PromptRules) -> str:
+    """Returns a program as a prompt about one definition shows it: in outline where it is long."""
+    if not fits(source, rules.max_prompt_tokens // _LONG_PROGRAM_SHARE):
+        source = outline(source, [focus])
+    return source.rstrip("\n")
 
 
 def strategist_prompt(brief: Brief) -> Prompt:
@@ -198,6 +205,47 @@ def mend_prompt(brief: Brief, draft: Draft, failed: FailedChild) -> Prompt:
 
     parent = brief.known[draft.parents[0]]
     return within_budget(brief, draft, write, Sections(parent, failures=(failed,)))
+
+
+def mend_function_prompt(
+    brief: Brief, draft: Draft, failed: FailedChild, focus: Definition
+) -> Prompt:
+    """Returns the prompt that asks for one definition of a failed child without its fault.
+
+    It shows the child, in outline where it is long, and its failure, and no other program.
+    """
+    assert failed.program is not None
+    program = failed.program
+    source = _shown(program.source, focus, brief.prompts)
+
+    def write(shown: Sections, filler: TemplateFiller) -> str:
+        values = {
+            "language": filler.language,
+            "failed_program": source,
+            "failures": filler.failures(shown.failures),
+            "function": focus.name,
+            "left_out": left_out(shown),
+        }
+        return filler.filled("mend_function_user", values)
+
+    parent = brief.known[draft.parents[0]]
+    prompt = within_budget(brief, draft, write, Sections(parent, failures=(failed,)))
+    return replace(prompt, form=definition_form(program, focus))
+
+
+def again_prompt(brief: Brief, first: Prompt) -> Prompt | None:
+    """Returns the prompt after a reply that made nothing new: the first, with a direction.
+
+    The reply is not quoted, since models repeat a quotation.  The temperature is higher.  None
+    where the budget of tokens does not allow a longer prompt.
+    """
+    purpose = f"again/{first.sample}"
+    direction = brief.rng(purpose).choice(PACKAGED)
+    values = {"direction": shown_direction(direction)}
+    user = first.user + _filler(brief, purpose).filled("again_user", values)
+    if not fits(first.system + user, brief.prompts.max_prompt_tokens):
+        return None
+    return replace(first, user=user, warmer=_WARMER)
 
 
 def repair_prompt(

@@ -8,9 +8,12 @@ from app.domain.operator import Brief, Draft, FailedChild, ProgramRecord
 from app.domain.prompting.feedback import failure_text, quotable_artifacts
 from app.domain.prompting.rules import PromptRules
 from app.domain.secrets import redacted
+from app.domain.source.regions import bodies
 
 ATTEMPTS = 3
 """Children of the parent that a prompt shows, newest first."""
+SIBLINGS = 8
+"""Children of the parent with which a reply is compared, newest first."""
 ANCESTORS = 3
 """Ancestors of the parent whose changes a prompt shows."""
 FAILURES = 3
@@ -207,7 +210,7 @@ class TemplateFiller:
             "program_number": str(number),
             "score": score(record),
             "language": self.language,
-            "program_snippet": record.program.source.rstrip("\n"),
+            "program_snippet": "\n".join(bodies(record.program.source)).strip("\n"),
             features: "\n".join(lines),
         }
 

@@ -101,6 +101,18 @@ the new lines
 >>>>>>> REPLACE
 """
 
+MEND_FUNCTION_USER = """\
+# The current program, which failed
+```{language}
+{failed_program}
+```
+{failures}{left_out}
+# Task
+The current program failed when it was run, so that it has no score. Write `{function}` without the
+error, and keep the idea of the program. Keep its name and its parameters.
+Answer with the complete `{function}` in one ```{language} block, and nothing else.
+"""
+
 STRATEGIST_USER = """\
 # Task
 Propose {count} direction(s) in which the current program below could be improved. They must differ
@@ -187,6 +199,12 @@ This answer could not be used ({failure}): {detail}
 Do the task again and correct this. Give the complete answer, in the form that the task asks for.
 """
 
+AGAIN_USER = """\
+
+An earlier answer made nothing new. Write one that differs in how it computes. Try this:
+{direction}
+"""
+
 EVOLUTION_HISTORY = "{ancestry}{previous_attempts}{failures}{top_programs}{inspirations_section}"
 
 PREVIOUS_ATTEMPT = """\
@@ -246,11 +264,13 @@ TEMPLATES: Mapping[str, str] = {
     "function_user": FUNCTION_USER,
     "complete_user": COMPLETE_USER,
     "mend_user": MEND_USER,
+    "mend_function_user": MEND_FUNCTION_USER,
     "strategist_user": STRATEGIST_USER,
     "direction_user": DIRECTION_USER,
     "critique_user": CRITIQUE_USER,
     "fix_user": FIX_USER,
     "repair_user": REPAIR_USER,
+    "again_user": AGAIN_USER,
     "evaluation": EVALUATION,
     "evolution_history": EVOLUTION_HISTORY,
     "previous_attempt": PREVIOUS_ATTEMPT,
@@ -279,10 +299,14 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = {
     "function_user": _USER | {"function"},
     "complete_user": frozenset(("language", "versions", "function", "failures", "left_out")),
     "mend_user": frozenset(("language", "failed_program", "failures", "left_out")),
+    "mend_function_user": frozenset(
+        ("language", "failed_program", "failures", "function", "left_out")
+    ),
     "strategist_user": _USER | {"count", "tried"},
     "direction_user": frozenset(("direction",)),
     "critique_user": frozenset(("language", "current_program", "direction", "left_out")),
     "fix_user": frozenset(("language", "current_program", "direction", "critique", "left_out")),
+    "again_user": frozenset(("direction",)),
     "repair_user": frozenset(("reply", "failure", "detail")),
     "evaluation": frozenset(("current_program", "language", "metrics")),
     "evolution_history": _HISTORY,

@@ -1,13 +1,14 @@
 """The chat protocol as plain values: the body of a request, and the completions of an answer."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Completion, Prompt
 
+_HIGHEST_TEMPERATURE = 2.0
 _MOST_TOKENS = 2**31 - 1  # the ledger's largest number of tokens; more is no number of tokens
 
 
@@ -24,9 +25,9 @@ def seed_of(seed: int, prompt: Prompt) -> int:
 
 def batches(prompts: Sequence[Prompt], most: int) -> list[list[int]]:
     """Returns the positions of prompts that differ in `sample` alone, at most so many together."""
-    alike: dict[tuple[str, str, str], list[int]] = {}
+    alike: dict[Prompt, list[int]] = {}
     for position, prompt in enumerate(prompts):
-        alike.setdefault((prompt.system, prompt.user, prompt.role), []).append(position)
+        alike.setdefault(replace(prompt, sample=0), []).append(position)
     return [
         positions[start : start + most]
         for positions in alike.values()
@@ -61,7 +62,7 @@ def request(
     }
     optional = {
         "max_tokens": spec.max_tokens,
-        "temperature": spec.temperature,
+        "temperature": _temperature(spec, prompt),
         "top_p": spec.top_p,
         "reasoning_effort": spec.reasoning_effort,
         "seed": seed if spec.seeded else None,
@@ -72,6 +73,12 @@ def request(
     if "max_tokens" in unsupported and "max_tokens" in shaped:
         shaped["max_completion_tokens"] = shaped["max_tokens"]
     return {k: v for k, v in shaped.items() if k not in unsupported} | dict(spec.extra_body)
+
+
+def _temperature(spec: ModelSpec, prompt: Prompt) -> float | None:
+    if spec.temperature is None:
+        return None
+    return min(_HIGHEST_TEMPERATURE, spec.temperature + prompt.warmer)
 
 
 def parameters(spec: ModelSpec, body: Mapping[str, Any]) -> dict[str, Any]:
