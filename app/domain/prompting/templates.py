@@ -223,7 +223,6 @@ FAILED_ATTEMPT = """\
 
 TOP_PROGRAM = """\
 ### Program {program_number}, score {score}
-{key_features}
 ```{language}
 {program_snippet}
 ```
@@ -235,7 +234,6 @@ INSPIRATIONS_SECTION = """\
 
 INSPIRATION_PROGRAM = """\
 ### Program {program_number} {program_type}, score {score}
-{unique_features}
 ```{language}
 {program_snippet}
 ```
