@@ -50,7 +50,7 @@ class PromptRules:
     artifact_security_filter: bool = True
     max_prompt_tokens: int = 32_000
     failure_messages: bool = False
-    suggest_simplification_after_chars: int | None = 500
+    suggest_simplification_after_chars: int | None = None
     include_changes_under_chars: int | None = 100
     concise_implementation_max_lines: int | None = 10
     comprehensive_implementation_min_lines: int | None = 50
