@@ -203,9 +203,11 @@ class TemplateFiller:
         return "\n".join(parts)
 
     def _program(self, record: ProgramRecord, number: int, features: str) -> dict[str, str]:
-        lines = [f"Features: {numbers(record.features)}"] if record.features else []
-        lines += [f"Metrics: {numbers(record.metrics)}"] if record.metrics else []
-        lines += self._labels(record) if features == "unique_features" else []
+        if features == "unique_features":
+            lines = self._labels(record)
+        else:
+            lines = [f"Features: {numbers(record.features)}"] if record.features else []
+            lines += [f"Metrics: {numbers(record.metrics)}"] if record.metrics else []
         return {
             "program_number": str(number),
             "score": score(record),

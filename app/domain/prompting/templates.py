@@ -234,6 +234,7 @@ INSPIRATIONS_SECTION = """\
 
 INSPIRATION_PROGRAM = """\
 ### Program {program_number} {program_type}, score {score}
+{unique_features}
 ```{language}
 {program_snippet}
 ```
