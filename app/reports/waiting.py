@@ -106,10 +106,14 @@ def waits_for(run: Run, backlog: Backlog, presence: Presence, queue: QueueState)
 def _silent(endpoints: Sequence[EndpointStatus]) -> list[str]:
     """Returns a reason where no endpoint that a run asks has answered for seconds.
 
-    An endpoint that is writing replies answers, however long they take: the reason says so.
+    An endpoint that is writing replies answers, however long they take: the reason says so.  Before
+    the first token a machine without a GPU reads for a minute.
     """
     silent = [each for each in endpoints if each.silent_seconds >= SILENT_SECONDS]
     if endpoints and len(silent) == len(endpoints):
+        if all(each.in_flight and not each.recent for each in silent):
+            each = [f"{e.endpoint} reads {e.prompts} for {e.silent_seconds:.0f} s" for e in silent]
+            return [f"no model answers yet: {', '.join(each)}"]
         each = [f"{e.endpoint} for {e.silent_seconds:.0f} s ({e.text})" for e in silent]
         return [f"no model answers: {', '.join(each)}"]
     answering = any(each.unanswered_seconds < SILENT_SECONDS for each in endpoints)

@@ -99,6 +99,14 @@ def test_a_queue_that_does_not_answer_is_a_fault_and_is_read_again_after_a_while
     assert read_queue("unix:///nowhere/queue.sock").fault
 
 
+def test_an_endpoint_that_reads_its_first_prompts_is_not_said_to_be_dead() -> None:
+    reading = replace(SILENT, silent_seconds=55.0, in_flight=4, recent={})
+
+    said = waits_for(run(), BUSY, ALL, QueueState(endpoints=[reading]))
+
+    assert said == "no model answers yet: http://models/v1 reads 4 prompts for 55 s"
+
+
 def test_an_endpoint_that_is_writing_is_not_said_to_be_silent() -> None:
     writing = replace(
         SILENT,

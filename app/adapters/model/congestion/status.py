@@ -61,6 +61,11 @@ class EndpointStatus:
         return f"{replies} in progress{longest}, {self.tokens_per_second:.0f} tokens/s"
 
     @property
+    def prompts(self) -> str:
+        """The requests sent and not answered, in words."""
+        return "1 prompt" if self.in_flight == 1 else f"{self.in_flight} prompts"
+
+    @property
     def text(self) -> str:
         """The status in a line."""
         results = ", ".join(f"{n} {ended}" for ended, n in sorted(self.recent.items())) or "nothing"
