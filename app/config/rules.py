@@ -54,6 +54,7 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             stop_patience=search.stop_patience,
             stop_threshold=search.stop_threshold,
             learn_forms=bool(search.learn_forms),
+            samples=search.samples,
         ),
         replace(run.prompts.rules(search), by_task=isinstance(found, FunSearchLite)),
         AskingRules(

@@ -88,6 +88,9 @@ class SearchSettings(Section):
     """Operators and their weights, 0 or more. Without a value: `search` with `nested.strategy`,
     else `function`, `rewrite`, `diff` and `mend` with a language model, `tune` and `mutate`
     without."""
+    samples: int = Field(1, ge=1, le=64)
+    """Children that one prompt asks for, from the same parents. An endpoint reads the prompt once
+    where it takes `n`; where it does not, it may have the beginning of the prompt in its cache."""
     learn_forms: bool | None = None
     """Whether the weights of `diff`, `rewrite`, `function` and `complete` are learnt: from the
     children that were measured, per token, in this run and, at its start, in earlier runs of the

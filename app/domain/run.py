@@ -56,6 +56,7 @@ class SearchRules:
       stop_patience: Settled proposals without improvement after which it stops; None for never.
       stop_threshold: Rise in fitness that counts as an improvement.
       learn_forms: Whether the weights of the operators that are forms are learnt.
+      samples: Children that one prompt asks for, where a recipe plans children one by one.
     """
 
     recipe: Recipe | None
@@ -71,6 +72,7 @@ class SearchRules:
     stop_patience: int | None
     stop_threshold: float
     learn_forms: bool = False
+    samples: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,8 +180,12 @@ def _drafts(
     making = partial(ctx.drawn.children, run.id)
     island = tx.archive.island(run.id, cohort.island, making=making)
     operator = ctx.operators[cohort.operator]
-    drafts = []
-    for member in cohort.members:
+    drafts = list[Draft]()
+    for number, member in enumerate(cohort.members):
+        if operator.form and number % run.rules.search.samples:
+            count(drafts[-1].parents[0])
+            drafts.append(replace(drafts[-1], ordinal=member.ordinal))
+            continue
         draft = draft_of(tx, run, strategy, operator, island, member.ordinal)
         count(draft.parents[0])
         drafts.append(draft)

@@ -145,7 +145,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned
             _upkeep(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
             if strategy.barrier is Barrier.RUN:  # once between two generations
                 break
-    plans = [replace(plan, together=ctx.operators[plan.operator].together) for plan in plans]
+    plans = [replace(plan, together=_together(ctx, run, plan)) for plan in plans]
     added = tx.cohorts.add(run.id, plans, redeliver_seconds=ctx.pace.redeliver_seconds)
     return _Planned(proposals=added)
 
@@ -186,7 +186,7 @@ def _plans(
     draw = _operator_draw(ctx, tx, run)
     for island in _turns(run, strategy.barrier, backlog, sizes):
         operator = strategy.operator or draw(first)
-        size = min(sizes[island], left)
+        size = min(_size(ctx, run, operator, sizes[island]), left)
         reserved: tuple[int, ...] = ()
         if nested is not None and ctx.operators[operator].searches:
             reserved = slices(left, size, nested.proposals)
@@ -201,6 +201,16 @@ def _plans(
         left -= plan.proposals
         free -= size
     return plans
+
+
+def _size(ctx: Context, run: Run, operator: str, size: int) -> int:
+    """Returns the size of a cohort: several samples of one prompt take the place of one child."""
+    return run.rules.search.samples if size == 1 and ctx.operators[operator].form else size
+
+
+def _together(ctx: Context, run: Run, plan: Plan) -> bool:
+    operator = ctx.operators[plan.operator]
+    return operator.together or (operator.form and run.rules.search.samples > 1)
 
 
 def _operator_draw(ctx: Context, tx: Transaction, run: Run) -> Callable[[int], str]:

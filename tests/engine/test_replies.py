@@ -72,7 +72,7 @@ def asking(
 @pytest.mark.parametrize(
     ("reply", "kind", "asked"),
     [
-        (Completion("```python\nx = 0.0  # better\n```\n" + BLOCK.format("0.0")), "unchanged", 1),
+        (Completion("```python\nx = 0.0  # better\n```\n" + BLOCK.format("0.0")), "unchanged", 2),
         (Completion("I'm sorry, but I can't help with that."), "refused", 1),
         (Completion("", finish="content_filter"), "refused", 1),
         (Completion("Zero is best."), "no_code", 2),

@@ -39,12 +39,15 @@ def converse(brief: Brief) -> Conversation:
 def draw_focus(brief: Brief, draft: Draft) -> Definition | None:
     """Returns the definition that a draft's child changes; None where its parent has none.
 
-    It is drawn by length, so that each line of the parent is changed as often as another.
+    It is drawn by length, so that each line of the parent is changed as often as another; once for
+    drafts of the same programs, whose prompts are samples of one text.
     """
     definitions = changeable_definitions(brief.known[draft.parents[0]].program)
     if not definitions:
         return None
-    rng = Random(f"{brief.seed}/focus/{draft.ordinal}")
+    shown = draft.parents, draft.inspirations
+    alike = next(each for each in brief.drafts if (each.parents, each.inspirations) == shown)
+    rng = Random(f"{brief.seed}/focus/{alike.ordinal}")
     return rng.choices(definitions, [each.lines for each in definitions])[0]
 
 

@@ -26,6 +26,7 @@ CHANGES: Mapping[str, Any] = {
     "budget.tokens": 900_000,
     "search.top_programs": 4,
     "search.inspirations": 0,
+    "search.samples": 4,
     "search.operators": {"rewrite": 1.0},
     "search.validate_best": 0,
     "search.reuse": True,
