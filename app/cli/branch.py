@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.options import Debug, Json
-from app.cli.output import DONE, FAILED, CommandError, Screen, number
+from app.cli.output import DONE, FAILED, CommandError, Screen
+from app.domain.digits import number_texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -337,9 +338,10 @@ _PATTERNS: dict[str, Callable[[_Options], Callable[[Target], SpeculationOutcome]
 
 
 def _report(pattern: str, outcome: SpeculationOutcome, no_commit: bool, screen: Screen) -> int:
-    for result in outcome.all_results:
+    scores = number_texts([result.score for result in outcome.all_results])
+    for result, score in zip(outcome.all_results, scores, strict=True):
         mark = "*" if outcome.winner and result.branch_index == outcome.winner.branch_index else " "
-        state = f"score {number(result.score)}" if result.success else "failed"
+        state = f"score {score}" if result.success else "failed"
         message = str(result.exception or result.error).strip().splitlines()
         screen.say(f"{mark} {result.branch_index}: {state}{': ' + message[-1] if message else ''}")
     if outcome.committed and outcome.winner:

@@ -13,7 +13,7 @@ import typer
 
 from app.cli.local_state import RESULTS, require_writable
 from app.cli.options import Config, Debug, Json, Strict
-from app.cli.output import DONE, FAILED, Screen, number
+from app.cli.output import DONE, FAILED, Screen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -297,7 +297,7 @@ def _work(
     The first interrupt pauses what is going on and waits for its proposals in flight; it leaves
     runs of a deployment alone.  Notices of a run are shown by `evoq show`.
     """
-    from app.cli.following import POLL_SECONDS, SETTLING_SECONDS, Deadline
+    from app.cli.following import POLL_SECONDS, SETTLING_SECONDS, Deadline, best_text
     from app.engine import lifecycle
 
     waiting = deque(planned)
@@ -325,7 +325,7 @@ def _work(
                 _conclude(session, running, status)
                 ended[status.run.name] = status.run
                 done = f"{len(ended)}/{len(planned)} {status.run.name}: {status.run.state.value}"
-                best = number(status.progress.best)
+                best = best_text(status.progress)
                 session.screen.say(f"{done}, best {best} after {status.progress.done} proposals")
         time.sleep(POLL_SECONDS)
     return ended

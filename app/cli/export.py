@@ -14,7 +14,7 @@ import typer
 
 from app.cli.local_state import read_local_state, require_own, require_writable
 from app.cli.options import Debug, Json, OutFile, RunName
-from app.cli.output import DONE, FAILED, CommandError, Screen, number
+from app.cli.output import DONE, FAILED, CommandError, Screen
 
 
 class MetricsUnit(StrEnum):
@@ -47,13 +47,14 @@ def export_best(
 
     screen = Screen(json=as_json)
     with open_run(name) as (ledger, run):
-        best = summarise(ledger.store, run.id, stored_problem(ledger.store, run)).best
+        summary = summarise(ledger.store, run.id, stored_problem(ledger.store, run))
+    best = summary.best
     if best is None:
         raise CommandError(f"{run.name} has no measured program yet")
     if out:
         with writing(Path(out)) as file:
             file.write(best.source)
-        screen.say(f"{Path(out)}: fitness {number(best.measured.fitness)}")
+        screen.say(f"{Path(out)}: fitness {summary.best_text}")
     elif not screen.json:
         sys.stdout.write(best.source)
     path = str(Path(out)) if out else None

@@ -249,6 +249,7 @@ def _first_progress(tx: Transaction, run: Run) -> Progress:
         cuts=tx.history.cuts(run.id),
         failures=tx.history.failures(run.id),
         best=best.fitness if best else None,
+        start=tx.history.start(run.id),
         validated=sum(not one.waiting for one in tx.history.validations(run.id)),
         notices=notices(tx, run.id),
     )
@@ -405,7 +406,7 @@ def line(status: RunStatus) -> str:
     run, progress = status.run, status.progress
     parts = [
         f"{progress.done}/{run.budget.proposals} proposals",
-        f"best {number_text(progress.best, progress.best_before)}",
+        f"best {best_text(progress)}",
         f"rate {_rate(status)}",
         *([f"cut {counted(progress.cuts)}"] if progress.cuts else []),
         f"failed {counted(progress.failures)}",
@@ -415,12 +416,17 @@ def line(status: RunStatus) -> str:
     return f"{run.name} {run.state.value}: " + ", ".join(parts)
 
 
+def best_text(progress: Progress) -> str:
+    """Returns the best fitness, told apart from the one before and from that of the seeds."""
+    return number_text(progress.best, *progress.told_apart)
+
+
 def panel(status: RunStatus, stall: str) -> Group:
     """Returns the live display of a status."""
     run, progress = status.run, status.progress
     waiting = status.backlog
     table = Table.grid(padding=(0, 3))
-    best = number_text(progress.best, progress.best_before)
+    best = best_text(progress)
     bar = ProgressBar(total=run.budget.proposals, completed=progress.done, width=40)
     since = f"  (after {progress.best_at} proposals)" if progress.improvements else ""
     in_flight = f"{waiting.generating} generating, {waiting.evaluating} evaluating"

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app import bootstrap
-from app.cli.output import Screen, artifacts_document, mean_of, number, print_artifacts
+from app.cli.output import Screen, artifacts_document, mean_of, print_artifacts
 from app.config.settings import SandboxSettings
+from app.domain.digits import exact_text, number_texts
 from app.domain.evaluation import (
     Evaluation,
     Failure,
@@ -368,12 +369,13 @@ def overhead(sandbox: Sandbox, mode: Mode) -> Overhead:
 
 def print_measurements(measurements: Sequence[tuple[str, Measurement]], screen: Screen) -> None:
     """Prints each named measurement: a line, a missed threshold, and the evaluator's artifacts."""
-    for name, measured in measurements:
-        metrics = ", ".join(f"{key} {value:.6g}" for key, value in measured.metrics.items())
+    texts = _metric_texts([measured for _, measured in measurements])
+    for (name, measured), metrics in zip(measurements, texts, strict=True):
         spent, failure = f"{measured.wall_seconds:.2f} s", measured.failure
         if failure is None:
             label = "" if measured.verified else ", unverified"
-            screen.say(f"{name}: fitness {number(measured.fitness)} in {spent}{label} ({metrics})")
+            fitness = exact_text(measured.fitness)
+            screen.say(f"{name}: fitness {fitness} in {spent}{label} ({metrics})")
             if measured.stopped:
                 screen.say(f"{name}: {measured.stopped}")
         else:
@@ -387,6 +389,27 @@ def print_measurements(measurements: Sequence[tuple[str, Measurement]], screen: 
     for mean in dict.fromkeys(mean_of(measured.fitness_names) for _, measured in measurements):
         if mean:
             screen.say(mean)
+
+
+def _metric_texts(measurements: Sequence[Measurement]) -> list[str]:
+    """Returns the metrics of each measurement as text, told apart from the others and its fitness.
+
+    A fitness is exact, because the next one may come from another command; so is a metric that has
+    nearly its value.
+    """
+    names = {name for measured in measurements for name in measured.metrics}
+    fitness = [measured.fitness for measured in measurements]
+    texts = {
+        name: number_texts([measured.metrics.get(name) for measured in measurements], fitness)
+        for name in names
+    }
+    return [
+        ", ".join(
+            f"{name} {exact_text(value) if value == measured.fitness else texts[name][n]}"
+            for name, value in measured.metrics.items()
+        )
+        for n, measured in enumerate(measurements)
+    ]
 
 
 def protection_lines(protections: Sequence[Protection], *, verbose: bool = False) -> list[str]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from app.cli.options import Debug, Json, RunName
-from app.cli.output import DONE, FAILED, CommandError, Screen, number
+from app.cli.output import DONE, FAILED, CommandError, Screen
+from app.domain.digits import number_texts
 
 if TYPE_CHECKING:
     from app.ports.ledger import Transaction
@@ -45,6 +46,7 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
                     "iterations": run.proposals - tx.proposals.backlog(run.id).unspent,
                     "budget": run.budget.proposals,
                     "best": best.fitness if (best := tx.history.best_quality(run)) else None,
+                    "start": tx.history.start(run.id),
                     "age_seconds": round(run.elapsed_seconds, 1),
                     "reason": run.reason,
                     "inside": [_inside(tx, one) for one in tx.runs.inside(run.id, reserving=False)]
@@ -73,6 +75,7 @@ def _inside(tx: Transaction, inside: InsideRun) -> dict[str, Any]:
         "proposals": run.proposals,
         "budget": run.budget.proposals,
         "best": best.fitness if best else None,
+        "start": tx.history.start(run.id),
         "age_seconds": round(run.elapsed_seconds, 1),
         "reason": run.reason,
     }
@@ -84,6 +87,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     waiting = any(row["waiting"] for row in rows)
     for column in (*columns, "waits") if waiting else columns:
         table.add_column(column)
+    bests = _best_texts(rows)
     for row in rows:
         table.add_row(
             str(row["id"]),
@@ -91,7 +95,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
             row["problem"],
             f"{row['state']}, nobody at work" if row["worked_on"] is False else row["state"],
             f"{row['iterations']}/{row['budget']}",
-            number(row["best"]),
+            bests[row["id"]],
             f"{timedelta(seconds=round(row['age_seconds']))} ago",
             *([row["waiting"]] if waiting else []),
         )
@@ -102,10 +106,17 @@ def _table(rows: list[dict[str, Any]]) -> Table:
                 "",
                 one["state"],
                 f"{one['proposals']}/{one['budget']}",
-                number(one["best"]),
+                bests[one["id"]],
                 f"{timedelta(seconds=round(one['age_seconds']))} ago",
             )
     return table
+
+
+def _best_texts(rows: list[dict[str, Any]]) -> dict[int, str]:
+    """Returns the best fitness of each run by its id, told apart from its start and from others."""
+    runs = [run for row in rows for run in (row, *row["inside"])]
+    texts = number_texts([run["best"] for run in runs], [run["start"] for run in runs])
+    return dict(zip((run["id"] for run in runs), texts, strict=True))
 
 
 def watch(name: RunName, as_json: Json = False, debug: Debug = False) -> int:  # noqa: ARG001
@@ -128,8 +139,7 @@ def watch(name: RunName, as_json: Json = False, debug: Debug = False) -> int:  #
             follower = Follower(reader, show, check=ledger.check, note=screen.note)
             follower.follow(lambda: interruption.requested)
         summary = summarise(ledger.store, run.id, stored_problem(ledger.store, run))
-    best = summary.best.measured.fitness if summary.best else None
-    screen.say(f"{run.name} is {summary.run.state.value}; best {number(best)}")
+    screen.say(f"{run.name} is {summary.run.state.value}; best {summary.best_text}")
     screen.answer(document(summary, None))
     return DONE if summary.run.state is RunState.FINISHED else FAILED
 

@@ -30,7 +30,7 @@ from app.domain.digits import number_texts
 from app.domain.evaluation import fitness_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from app.cli.target import Ledger
     from app.domain.evaluation import Evaluation
@@ -251,7 +251,7 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
     table.add_column("")
     for name in columns:
         table.add_column(name, justify="right")
-    _add_measurements(table, list(columns.values()))
+    _add_measurements(table, list(columns.values()), summary.told_apart)
     screen.out.print(table)
     if mean := mean_of(best.measured.fitness_names, game=problem.players > 1):
         screen.say(mean)
@@ -259,9 +259,18 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
         _print_validation(summary, best.validation, problem, screen)
 
 
-def _add_measurements(table: Table, programs: Sequence[MeasuredProgram]) -> None:
-    """Adds a row for the fitness and for each metric, with the digits that tell programs apart."""
-    table.add_row("fitness", *number_texts([one.fitness for one in programs]), style="bold")
+def _add_measurements(
+    table: Table, programs: Sequence[MeasuredProgram], beside: Iterable[float | None] = ()
+) -> None:
+    """Adds a row for the fitness and for each metric, with the digits that tell programs apart.
+
+    Args:
+      table: With a column for each program, after one for names.
+      programs: In the order of the columns.
+      beside: Other values that the fitness is told apart from.
+    """
+    fitness = number_texts([one.fitness for one in programs], beside)
+    table.add_row("fitness", *fitness, style="bold")
     for metric in sorted({name for program in programs for name in program.metrics}):
         table.add_row(metric, *number_texts([one.metrics.get(metric) for one in programs]))
 
@@ -301,7 +310,8 @@ def _validated(summary: Summary) -> Table:
         table.add_column(column, justify="right")
     table.add_column("")
     searched = number_texts(
-        [one.admitted.fitness if one.admitted else None for one in summary.validated]
+        [one.admitted.fitness if one.admitted else None for one in summary.validated],
+        summary.told_apart,
     )
     measured = number_texts([one.measured.fitness for one in summary.validated])
     for validated, by_search, by_validation in zip(
@@ -327,12 +337,14 @@ def _show_program(name: str, program_id: str, screen: Screen, added: _Added) -> 
             program = program_named(tx, run, program_id)
             source = tx.programs.get([program])[program].source
             evaluations = tx.history.evaluations(run.id, program)
+            best, start = tx.history.best_quality(run), tx.history.start(run.id)
         more = _more(ledger, run, program, added)
     chars = MOST_TEXT if added.artifacts else ARTIFACT_CHARS
     if not screen.json:
         screen.say(source.rstrip())
         _print_more(more, screen)
-        screen.out.print(_trials(names, program, evaluations))
+        told_apart = (best.fitness if best else None, start)
+        screen.out.print(_trials(names, program, evaluations, told_apart))
         for index, trial in enumerate(evaluations):
             stage = _trial_name(names, index)
             if trial.failure:
@@ -431,17 +443,23 @@ def _trial_name(names: Sequence[str], index: int) -> str:
     return names[index] if index < len(names) else str(index + 1)
 
 
-def _trials(names: Sequence[str], program: ProgramId, evaluations: Sequence[Evaluation]) -> Table:
+def _trials(
+    names: Sequence[str],
+    program: ProgramId,
+    evaluations: Sequence[Evaluation],
+    told_apart: Sequence[float | None],
+) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0))
     for column in ("trial", "result", "wall s", "CPU s", "peak MiB", "boot s", "verified"):
         table.add_column(column)
     for index, trial in enumerate(evaluations):
-        metrics = trial.metrics.get(program, {}).items()
+        metrics = trial.metrics.get(program, {})
+        texts = number_texts(list(metrics.values()), told_apart)
         table.add_row(
             _trial_name(names, index),
             trial.failure.kind.value
             if trial.failure
-            else ", ".join(f"{name} {value:.6g}" for name, value in metrics),
+            else ", ".join(map(" ".join, zip(metrics, texts, strict=True))),
             f"{trial.wall_seconds:.3f}",
             f"{trial.cpu_seconds:.3f}",
             number(trial.peak_memory_mib),

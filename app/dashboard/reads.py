@@ -59,6 +59,7 @@ class RunRow:
 
     Attributes:
       best: Fitness of its best program; None before one was measured.
+      start: The highest fitness of a seed; None before one was measured.
       waiting: What it waits for; "" for nothing.
       rate: Newest proposals settled per second; None while too few have settled, and after the end.
     """
@@ -73,6 +74,7 @@ class RunRow:
     settled: int
     budget: int
     best: float | None
+    start: float | None
     rate: float | None
     cost_usd: float
     tokens: int
@@ -224,6 +226,7 @@ class RunReader:
             settled=run.proposals - backlog.unspent,
             budget=run.budget.proposals,
             best=best.fitness if best else None,
+            start=tx.history.start(run.id),
             rate=flow.per_second if flow else None,
             cost_usd=run.cost_usd,
             tokens=run.tokens,

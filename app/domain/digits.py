@@ -1,20 +1,25 @@
 """Numbers as text, with the digits that tell them apart."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 LEAST_DIGITS = 6
 _MOST_DIGITS = 17
 """Significant digits that give every float a text of its own."""
 
 
-def number_texts(values: Sequence[float | None]) -> list[str]:
+def number_texts(values: Sequence[float | None], beside: Iterable[float | None] = ()) -> list[str]:
     """Returns a text for each value: equal values have equal texts, and others never.
 
     A value has six significant digits, and more where another value would have the same text; a
     dash stands for None.
+
+    Args:
+      values: Those that are shown.
+      beside: Values that are shown elsewhere, or not at all, and have no text of the result: the
+        best and the start of a run, whose gain every text of the run shows.
     """
     texts = {}
-    waiting = {value for value in values if value is not None}
+    waiting = {value for value in (*values, *beside) if value is not None}
     for digits in range(LEAST_DIGITS, _MOST_DIGITS + 1):
         sharing: dict[str, list[float]] = {}
         for value in waiting:
@@ -31,3 +36,14 @@ def number_texts(values: Sequence[float | None]) -> list[str]:
 def number_text(value: float | None, *others: float | None) -> str:
     """Returns the text of a value that is shown beside others; see `number_texts`."""
     return number_texts([value, *others])[0]
+
+
+def exact_text(value: float | None) -> str:
+    """Returns the shortest text with six significant digits or more that no other value has.
+
+    For a value that is compared with what another command prints; a dash stands for None.
+    """
+    if value is None:
+        return "–"
+    texts = (f"{value:.{digits}g}" for digits in range(LEAST_DIGITS, _MOST_DIGITS + 1))
+    return next(text for text in texts if float(text) == value)

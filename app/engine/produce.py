@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from app.domain.digits import number_texts
 from app.domain.events import (
     Broken,
     EventKind,
@@ -253,7 +254,8 @@ def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
         best = tx.history.best_quality(run)
         if best is not None and best.whole and best.fitness >= enough:
             what = "fitness" if run.proposals else "a seed's fitness"
-            return f"{what} {best.fitness:.6g} is at least {enough:g}, as search.stop_fitness asks"
+            reached, asked = number_texts([best.fitness, enough])
+            return f"{what} {reached} is at least {asked}, as search.stop_fitness asks"
     if admitted is not None and tx.history.admitted(run.id, admitted) >= admitted:
         return f"{admitted} programs were admitted, as search.stop_admitted asks"
     if patience is None:

@@ -49,6 +49,10 @@ class History(Protocol):
         """
         ...
 
+    def start(self, run: int) -> float | None:
+        """Returns the highest fitness of a seed; None before one was measured."""
+        ...
+
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
         """Returns settled proposals in order of settling, skipping the first `after`."""
         ...

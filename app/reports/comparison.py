@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from app.domain.digits import number_texts
 from app.domain.finite import mean, median, quantile
 from app.reports.decoration import NotMade, attempt
 from app.reports.folder import Drawn, drawn, plots
@@ -246,7 +247,7 @@ def _problem_document(problem: ProblemComparison) -> dict[str, Any]:
         "arms": {
             arm: {
                 "end": dict(zip(("q25", "median", "q75"), _quartiles(runs), strict=True)),
-                "mean_of_best": median([mean(run.curve) for run in runs]),
+                "mean_of_best": _mean_of_best(runs),
                 "proposals_to_target": problem.to_target(arm),
                 "runs": [asdict(run) for run in runs],
             }
@@ -311,15 +312,19 @@ def _table(problem: ProblemComparison) -> Iterator[str]:
     yield row((*head, "tokens", "first arm above it"))
     yield rule(len(head) + 2)
     subject = next(iter(problem.measured), "")
-    for arm, runs in problem.measured.items():
-        low, middle, high = _quartiles(runs)
+    quartiles = [_quartiles(runs) for runs in problem.measured.values()]
+    starts = [run.curve[0] for runs in problem.measured.values() for run in runs]
+    ends = number_texts([end for each in quartiles for end in each], starts)
+    means = number_texts([_mean_of_best(runs) for runs in problem.measured.values()], starts)
+    for n, (arm, runs) in enumerate(problem.measured.items()):
+        low, middle, high = ends[3 * n : 3 * n + 3]
         reached = problem.to_target(arm)
         yield row(
             (
                 f"{arm} (null arm)" if arm == problem.null else arm,
                 str(len(runs)),
-                f"{middle:.6g} [{low:.6g}, {high:.6g}]",
-                f"{median([mean(run.curve) for run in runs]):.6g}",
+                f"{middle} [{low}, {high}]",
+                means[n],
                 "–" if reached is None else str(reached),
                 f"{median([run.evaluated for run in runs]):g}",
                 f"{median([run.seconds for run in runs]):.0f}",
@@ -382,6 +387,10 @@ def _percent(share: float) -> str:
 
 def _first_at(curve: Sequence[float], target: float) -> float:
     return next((float(n) for n, best in enumerate(curve) if best >= target), float("inf"))
+
+
+def _mean_of_best(runs: Sequence[ArmRun]) -> float:
+    return median([mean(run.curve) for run in runs])
 
 
 def _quartiles(runs: Sequence[ArmRun]) -> tuple[float, float, float]:

@@ -201,14 +201,16 @@ def arms(curves: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
     figure, plot = _figure(title, "proposals settled", fitness)
     if not bands:
         return _empty(figure, plot, "no run has finished yet")
-    for (arm, band), color in zip(bands.items(), _cycle(PALETTE), strict=False):
+    starts = [value for band in bands.values() for value in band[0]]
+    ends = number_texts([band[-1][1] for band in bands.values()], starts)
+    for (arm, band), end, color in zip(bands.items(), ends, _cycle(PALETTE), strict=False):
         settled = range(len(band))
         low, middle, high = (
             [scale.at(value) if scale.shows(value) else math.nan for value in line]
             for line in zip(*band, strict=True)
         )
         plot.fill_between(settled, low, high, step="post", color=color, alpha=0.18, linewidth=0)
-        label = _plain(f"{arm}  {band[-1][1]:.6g}  (n = {len(curves[arm])})")
+        label = _plain(f"{arm}  {end}  (n = {len(curves[arm])})")
         plot.step(settled, middle, where="post", color=color, linewidth=2, label=label)
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
     plot.set_title(Scale(scale.unit, scale.marks).note(values), loc="right", color=SOFT, fontsize=9)

@@ -10,6 +10,7 @@ from app.domain.events import (
     Cut,
     Event,
     Failed,
+    Founded,
     Improved,
     Noticed,
     Refused,
@@ -39,6 +40,7 @@ class Progress:
       failures_since_best: Those that failed since the best fitness last rose.
       best: Fitness that the best program has now, seeds included; None before the first.
       best_before: The best fitness before the newest improvement; None before the second.
+      start: The highest fitness of a seed; None before one was measured.
       best_at: Number of proposals settled when the best program was found.
       improvements: How often the best fitness rose.
       validated: Programs that validation has measured.
@@ -55,11 +57,17 @@ class Progress:
     failures_since_best: Mapping[str, int] = field(default_factory=dict)
     best: float | None = None
     best_before: float | None = None
+    start: float | None = None
     best_at: int = 0
     improvements: int = 0
     recent: tuple[float, ...] = ()
     validated: int = 0
     notices: tuple[str, ...] = ()
+
+    @property
+    def told_apart(self) -> tuple[float | None, ...]:
+        """The fitness values that differ in every text of the run; see `number_texts`."""
+        return self.best, self.best_before, self.start
 
     def rate(self, now_seconds: float) -> float | None:
         """Returns settled proposals per second; None while too few have settled.
@@ -104,6 +112,8 @@ def _changes(before: Progress, event: Event) -> dict[str, Any]:
             }
         case Rerated(fitness=fitness):
             return {"best": fitness}
+        case Founded(fitness=fitness):
+            return {"start": fitness if before.start is None else max(before.start, fitness)}
         case Validated():
             return {"validated": before.validated + 1}
         case Noticed(text=text):

@@ -113,9 +113,9 @@ def _run(
             ("measured", str(summary.measured)),
             ("entered the archive", str(summary.entered)),
             ("took", f"{summary.seconds:.0f} s"),
-            ("best fitness", _best_text(summary)),
+            ("best fitness", summary.best_text),
             *(
-                [("by validation", number_text(best.validation.fitness))]
+                [("by validation", _by_validation(summary, best.validation))]
                 if best and best.validation
                 else []
             ),
@@ -145,7 +145,7 @@ def _run(
 
 def _lineage(store: Store, summary: Summary, best: BestProgram, language: str) -> Iterator[str]:
     steps = lineage(store, summary.run.id, best)
-    fitness = number_texts([step.settled.fitness for step in steps])
+    fitness = number_texts([step.settled.fitness for step in steps], summary.told_apart)
     for step, text in zip(steps, fitness, strict=True):
         yield from _step(step, text, language)
 
@@ -166,7 +166,8 @@ def _results(summary: Summary) -> list[str]:
     if summary.best is not None:
         columns = {"best": summary.best.measured, **columns}
     metrics = sorted({name for column in columns.values() for name in column.metrics})
-    lines = [("fitness", *number_texts([column.fitness for column in columns.values()]))]
+    fitness = [column.fitness for column in columns.values()]
+    lines = [("fitness", *number_texts(fitness, summary.told_apart))]
     for name in metrics:
         values = number_texts([column.metrics.get(name) for column in columns.values()])
         lines.append((code(name), *values))
@@ -177,13 +178,9 @@ def _validation(summary: Summary) -> list[str]:
     head = ("program", "", "by search", "by validation")
     searched = [one.admitted.fitness if one.admitted else None for one in summary.validated]
     measured = [one.measured.fitness for one in summary.validated]
-    validated = [
-        _validated(*each)
-        for each in zip(
-            summary.validated, number_texts(searched), number_texts(measured), strict=True
-        )
-    ]
-    return _table(head, validated)
+    texts = number_texts(searched, summary.told_apart), number_texts(measured)
+    lines = [_validated(*each) for each in zip(summary.validated, *texts, strict=True)]
+    return _table(head, lines)
 
 
 def _validated(validated: ValidatedProgram, by_search: str, by_validation: str) -> tuple[str, ...]:
@@ -235,7 +232,6 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[Any]]) -> list[str]:
     return [row(head), rule(len(head)), *(row(list(map(str, line))) for line in lines), ""]
 
 
-def _best_text(summary: Summary) -> str:
-    """Returns the fitness of the best, told apart from those of the baselines."""
-    best = summary.best.measured.fitness if summary.best else None
-    return number_text(best, *(seed.fitness for seed in summary.baselines.values()))
+def _by_validation(summary: Summary, measured: MeasuredProgram) -> str:
+    """Returns the fitness of the best by validation, told apart from those of the others."""
+    return number_text(measured.fitness, *(one.measured.fitness for one in summary.validated))

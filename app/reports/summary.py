@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from app.domain.digits import number_texts
 from app.domain.evaluation import Failure, fitness_names, merged_metrics
 from app.domain.events import Changed, EventKind, Noticed
 from app.domain.problem import Problem
@@ -153,6 +154,7 @@ class Summary:
       failures: Failed proposals by kind.
       savings: What was not evaluated.
       best: None while no program has been measured.
+      start: The highest fitness of a seed; None before one was measured.
       baselines: Named seeds, in the problem's order; a failed one has no fitness.
       validated: What validation measured, the fittest by it first, those that failed last.
       seconds: From the run's creation to its last event.
@@ -171,6 +173,7 @@ class Summary:
     cuts: Mapping[str, int]
     failures: Mapping[str, int]
     best: BestProgram | None
+    start: float | None = None
     baselines: Mapping[str, MeasuredProgram] = field(default_factory=dict)
     validated: tuple[ValidatedProgram, ...] = ()
     seconds: float = 0.0
@@ -182,6 +185,17 @@ class Summary:
     inside: InsideTotals = field(default_factory=InsideTotals)
     explanation: Explanation | None = None
     funnel: Funnel = field(default_factory=Funnel)
+
+    @property
+    def told_apart(self) -> tuple[float | None, ...]:
+        """The fitness values that differ in every text of the run; see `number_texts`."""
+        best = self.best.measured.fitness if self.best else None
+        return best, self.start, *(seed.fitness for seed in self.baselines.values())
+
+    @property
+    def best_text(self) -> str:
+        """The fitness of the best program, told apart from the start and from baselines."""
+        return number_texts(self.told_apart)[0]
 
 
 def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
@@ -207,6 +221,7 @@ def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
             cuts=cuts,
             failures=failures,
             best=_best(tx, row, validated),
+            start=tx.history.start(run),
             baselines=_baselines(tx, row, problem) if problem else {},
             validated=validated,
             seconds=last[0].seconds if last else 0.0,
@@ -359,6 +374,7 @@ def document(summary: Summary, out: str | None) -> dict[str, Any]:
         "tokens": run.tokens,
         "costs": costs_document(summary.costs),
         "best": best_document(best) if best else None,
+        "start": summary.start,
         "baselines": {name: _measurements(seed) for name, seed in summary.baselines.items()},
         "validated": [validated_document(program) for program in summary.validated],
         "verified": best.measured.verified if best else None,

@@ -66,6 +66,15 @@ def test_a_line_has_all_that_matters():
     )
 
 
+def test_a_line_tells_the_best_from_the_start_and_from_the_best_before():
+    after_resume = replace(PROGRESS, best=2.6349999751384496, start=2.63499997)
+    gained = replace(after_resume, best_before=2.63499997513844)
+
+    for progress, text in ((after_resume, "2.63499998"), (gained, "2.63499997513845")):
+        status = replace(STATUS, progress=progress)
+        assert f"best {text}, " in line(status)
+
+
 def test_unknown_values_are_dashes():
     status = RunStatus(RUN, Progress(), Backlog(seeding=3))
 

@@ -78,6 +78,9 @@ _BEST_QUALITY = """
     WHERE run = %(run)s AND state = 'admitted' AND NOT id = ANY(%(besides)s)
     ORDER BY stages_left, fitness DESC LIMIT 1
 """
+_START = """
+    SELECT max(fitness) FROM proposals WHERE run = %(run)s AND ordinal < 0 AND state = 'admitted'
+"""
 _MOST_FIT = (
     _SETTLED.format(
         which="""proposals.id IN (
@@ -321,6 +324,10 @@ class SqlHistory:
             return champion.quality if champion else None
         result = row(self._c, _BEST_QUALITY, {"run": run.id, "besides": list(besides)})
         return Quality(-result.stages_left, result.fitness) if result else None
+
+    def start(self, run: int) -> float | None:
+        start: float | None = value(self._c, _START, {"run": run})
+        return start
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
         params = {"run": run, "after": after, "limit": limit}

@@ -95,7 +95,8 @@ async def _draw(sources: Sources, run: Run, island: int | None, across: int, up:
         if chart is not None and now.axes:
             chart.show(partial(grid_map, now, island, across, other))
         fittest = sorted(now.cells, key=lambda cell: -cell.fitness)[:MOST_ROWS]
-        texts = number_texts([cell.fitness for cell in fittest])
+        progress = (await sources.tail(run)).course.progress
+        texts = number_texts([cell.fitness for cell in fittest], progress.told_apart)
         grid.show(list(map(partial(_cells, run), fittest, texts)))
 
     keep_live(refresh, 5.0)

@@ -1,5 +1,6 @@
 """Options of the charts: pure functions of what is shown."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -9,7 +10,7 @@ from typing import Any
 from app.dashboard.comparisons import ArmDocument
 from app.dashboard.games import GenerationDocument
 from app.dashboard.reads import ArchiveDocument
-from app.domain.finite import between
+from app.domain.finite import between, difference
 from app.domain.games import Rating
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
@@ -30,6 +31,8 @@ ID_CHARS = 12
 """Characters of a program's id that a point carries, enough to find it by."""
 
 
+MOST_DECIMALS = 17
+"""Decimals of a number beside a chart; a browser takes up to a hundred."""
 ENTERED, NO_CELL, CUT, FAILED = COLOURS[0], GREY, COLOURS[3], COLOURS[1]
 """What became of a proposal, in the same colour in every chart."""
 
@@ -344,7 +347,7 @@ def grid_map(
         "max": max(shown, default=1.0),
         "dimension": 2,
         "calculable": True,
-        "precision": 3,
+        "precision": _decimals(shown),
         "text": ["", scale.named("fitness")],
         "orient": "horizontal",
         "left": "center",
@@ -356,6 +359,12 @@ def grid_map(
     options["grid"] = {"left": 88, "right": 16, "top": 64, "bottom": 56}
     del options["legend"]
     return options
+
+
+def _decimals(values: Sequence[float]) -> int:
+    """Returns the decimals that show differences of a hundredth of the range; at least three."""
+    span = difference(max(values), min(values)) if values else 0.0
+    return 3 if span <= 0 else min(max(3, 2 - math.floor(math.log10(span))), MOST_DECIMALS)
 
 
 def _bins(axis: Axis) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from app.dashboard.comparisons import ArmDocument, ProblemDocument, settings_that_differ
+from app.dashboard.comparisons import ArmDocument, BandPoint, ProblemDocument, settings_that_differ
 from app.dashboard.pages.charts import bands, curves
 from app.dashboard.pages.layout import (
     Cell,
@@ -23,7 +23,8 @@ from app.dashboard.pages.layout import (
     say,
 )
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import duration, number, shown
+from app.dashboard.pages.text import duration, shown
+from app.domain.digits import number_texts
 from app.domain.run import Run
 from app.ports.records import ComparedRuns
 
@@ -106,18 +107,24 @@ class _ProblemView:
             return
         self._drawn = problem
         self._chart.show(partial(bands, problem.arms))
-        self._grid.show([_arm_cells(arm) for arm in problem.arms])
+        self._grid.show(_arm_rows(problem.arms))
 
 
-def _arm_cells(arm: ArmDocument) -> list[Cell]:
-    end = arm.band[-1] if arm.band else None
-    return [
-        arm.arm,
-        str(arm.runs),
-        number(end.middle if end else None),
-        f"{number(end.low)} to {number(end.high)}" if end else "–",
-        arm.first_above,
-    ]
+def _arm_rows(arms: Sequence[ArmDocument]) -> list[list[Cell]]:
+    """Returns the rows of arms, with the digits that tell their ends from each other and starts."""
+    bands = [arm.band for arm in arms if arm.band]
+    starts = [value for band in bands for value in _quartiles(band[0])]
+    texts = iter(number_texts([end for band in bands for end in _quartiles(band[-1])], starts))
+    rows: list[list[Cell]] = []
+    for arm in arms:
+        low, middle, high = [next(texts) for _ in range(3)] if arm.band else ["", "–", ""]
+        quartiles = f"{low} to {high}" if arm.band else "–"
+        rows.append([arm.arm, str(arm.runs), middle, quartiles, arm.first_above])
+    return rows
+
+
+def _quartiles(point: BandPoint) -> tuple[float, float, float]:
+    return point.low, point.middle, point.high
 
 
 def _show_settings(
@@ -189,14 +196,18 @@ async def _draw(sources: Sources, runs: Sequence[Run]) -> None:
             )
         )
         rows: list[list[Cell]] = []
-        for run in runs:
+        bests = number_texts(
+            [courses[run.name].progress.best for run in runs],
+            [each for course in courses.values() for each in course.progress.told_apart],
+        )
+        for run, best in zip(runs, bests, strict=True):
             course = courses[run.name]
             progress, last = course.progress, course.improvements[-1:]
             rows.append(
                 [
                     Link(run.name, f"/run/{run.id}"),
                     run.problem_name,
-                    number(progress.best),
+                    best,
                     str(progress.done),
                     str(progress.measured),
                     str(sum(progress.failures.values())),

@@ -15,7 +15,8 @@ from app.dashboard.pages.layout import (
     set_text,
 )
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import duration, number, shown
+from app.dashboard.pages.text import duration, shown
+from app.domain.digits import number_texts
 from app.domain.finite import difference
 from app.domain.run import Run
 from app.reports.metrics import MetricsRow
@@ -75,8 +76,10 @@ class _LineageView:
             f"{len(line)} programs, the newest first; ★ marks those that were the best of "
             f"the run when they were measured.",
         )
+        progress = tail.course.progress
+        texts = number_texts([row.fitness for row in line], progress.told_apart)
         self._rows = [
-            _cells(run, row, line[n + 1] if n + 1 < len(line) else None, records)
+            _cells(run, row, texts[n], line[n + 1] if n + 1 < len(line) else None, records)
             for n, row in enumerate(line)
         ]
         self._show_more()
@@ -88,7 +91,9 @@ class _LineageView:
         self._older.set_visibility(len(rows) > self._shown)
 
 
-def _cells(run: Run, row: MetricsRow, parent: MetricsRow | None, records: set[str]) -> list[Cell]:
+def _cells(
+    run: Run, row: MetricsRow, fitness: str, parent: MetricsRow | None, records: set[str]
+) -> list[Cell]:
     gain = ""
     if parent is not None and row.fitness is not None and parent.fitness is not None:
         gain = f"{difference(row.fitness, parent.fitness):+.4g}"
@@ -96,7 +101,7 @@ def _cells(run: Run, row: MetricsRow, parent: MetricsRow | None, records: set[st
     return [
         "★" if program in records else "",
         Link(program[:12], f"/run/{run.id}/program/{program}"),
-        number(row.fitness),
+        fitness,
         gain,
         "seed" if row.ordinal < 0 else row.operator,
         duration(row.seconds),

@@ -21,6 +21,7 @@ from app.dashboard.pages.layout import (
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import diff_html, number, shown, usd
 from app.dashboard.programs import ProgramDocument, ReplyDocument, TrialDocument
+from app.domain.digits import number_text, number_texts
 from app.domain.run import Run
 from app.reports.metrics import MetricsRow
 
@@ -63,7 +64,8 @@ async def _read_proposal(sources: Sources, run: Run, ordinal: int) -> None:
         ways.append(Link(f"Parent {born.parent[:12]}", f"{base}/program/{born.parent}"))
     links(ways)
     tiles = Tiles(("fitness", "state", "operator", "island", "generation", "tokens"))
-    tiles.show(fitness=number(born.fitness), tokens=f"{born.tokens:,}")
+    told_apart = (await sources.tail(run)).course.progress.told_apart
+    tiles.show(fitness=number_text(born.fitness, *told_apart), tokens=f"{born.tokens:,}")
     _show_birth(tiles, born)
     if not born.program:
         say("No program came of it.", "grey")
@@ -86,10 +88,17 @@ async def _read(sources: Sources, run: Run, program: str, against: str) -> None:
         except LookupError as error:
             say(shown(f"{error}, so there is nothing to compare with."), "notice")
     title = f"Difference to {against[:12]}" if against else "Difference to its parent"
-    _draw(run, found, title, diff)
+    told_apart = (await sources.tail(run)).course.progress.told_apart
+    _draw(run, found, title, diff, told_apart)
 
 
-def _draw(run: Run, program: ProgramDocument, title: str, diff: str) -> None:
+def _draw(
+    run: Run,
+    program: ProgramDocument,
+    title: str,
+    diff: str,
+    told_apart: Sequence[float | None],
+) -> None:
     base = f"/run/{run.id}"
     born = program.proposals[0] if program.proposals else None
     links(
@@ -104,7 +113,9 @@ def _draw(run: Run, program: ProgramDocument, title: str, diff: str) -> None:
         ]
     )
     tiles = Tiles(("fitness", "state", "operator", "island", "generation", "proposal"))
-    tiles.show(fitness=number(program.fitness))
+    values = [program.fitness, *(child.fitness for child in program.children)]
+    fitness, *of_children = number_texts(values, told_apart)
+    tiles.show(fitness=fitness)
     if born is not None:
         tiles.show(proposal="seed" if born.ordinal < 0 else str(born.ordinal))
         _show_birth(tiles, born)
@@ -115,7 +126,7 @@ def _draw(run: Run, program: ProgramDocument, title: str, diff: str) -> None:
         text_block(diff_html(diff), markup=True, name=title)
     heading("Source")
     text_block(program.source, name="Source")
-    _draw_trials(program.trials)
+    _draw_trials(program.trials, (program.fitness, *told_apart))
     _draw_replies(program.replies)
     heading("Children")
     children = Grid(
@@ -129,10 +140,10 @@ def _draw(run: Run, program: ProgramDocument, title: str, diff: str) -> None:
         [
             [
                 Link(child.program[:12], f"{base}/program/{child.program}"),
-                number(child.fitness),
+                of_child,
                 shown(child.changes)[:400],
             ]
-            for child in program.children
+            for child, of_child in zip(program.children, of_children, strict=True)
         ]
     )
 
@@ -151,29 +162,28 @@ def _show_birth(tiles: Tiles, born: MetricsRow) -> None:
         say(f"cut: {born.cut}", "notice")
 
 
-def _draw_trials(trials: list[TrialDocument]) -> None:
+def _draw_trials(trials: list[TrialDocument], told_apart: Sequence[float | None]) -> None:
     heading("Measurements")
     columns = ("trial", "result", "wall s", "CPU s", "peak MiB", "verified")
     grid = Grid(columns, name="Measurements", empty="It was never measured.", numbers=columns[2:5])
-    grid.show([_trial_cells(trial) for trial in trials])
+    grid.show([_trial_cells(trial, told_apart) for trial in trials])
     for trial in trials:
         if trial.metrics or trial.features:
             with folded(f"Metrics of {trial.stage}", opened=len(trials) == 1):
                 title = f"Metrics of {trial.stage}"
                 metrics = Grid(("name", "value"), name=title, empty="None.", numbers=("value",))
-                metrics.show(
-                    [
-                        [shown(name), number(value)]
-                        for name, value in sorted({**trial.features, **trial.metrics}.items())
-                    ]
-                )
+                values = dict(sorted({**trial.features, **trial.metrics}.items()))
+                texts = number_texts(list(values.values()), told_apart)
+                metrics.show([[shown(name), t] for name, t in zip(values, texts, strict=True)])
         for name, text in sorted(trial.artifacts.items()):
             with folded(f"Artifact {shown(name)} of {trial.stage}"):
                 text_block(text, name="Artifact")
 
 
-def _trial_cells(trial: TrialDocument) -> list[Cell]:
-    scores = ", ".join(f"{name} {number(value)}" for name, value in list(trial.scores.items())[:8])
+def _trial_cells(trial: TrialDocument, told_apart: Sequence[float | None]) -> list[Cell]:
+    texts = number_texts(list(trial.scores.values()), told_apart)
+    named = list(map(" ".join, zip(trial.scores, texts, strict=True)))
+    scores = ", ".join(named[:8])
     return [
         trial.stage,
         shown(f"{trial.failure}: {trial.detail[:400]}" if trial.failure else scores),

@@ -278,7 +278,8 @@ class _RunView:
         self._show_saved(summary)
         validated = summary["validated"]
         measured = number_texts([each["fitness"] for each in validated])
-        searched = number_texts([each["search_fitness"] for each in validated])
+        told_apart = course.progress.told_apart
+        searched = number_texts([each["search_fitness"] for each in validated], told_apart)
         self._validated.show(
             [
                 self._validated_cells(*each)
@@ -305,6 +306,7 @@ class _RunView:
             best=(
                 number_text(
                     best["fitness"] if best else None,
+                    *progress.told_apart,
                     *(seed["fitness"] for seed in summary["baselines"].values()),
                 ),
                 _remark(summary),
@@ -407,7 +409,7 @@ class _RunView:
 
     def _improvement_rows(self, course: Course) -> list[list[Cell]]:
         newest = course.improvements[-MOST_SHOWN:]
-        texts = number_texts([best.fitness for best in newest])
+        texts = number_texts([best.fitness for best in newest], course.progress.told_apart)
         return [
             [
                 f"{best.settled:,}",

@@ -4,8 +4,9 @@ from nicegui import ui
 
 from app.dashboard.pages.layout import Cell, Grid, Link, Mark, keep_live, page, say
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import duration, number, shown, usd
+from app.dashboard.pages.text import duration, shown, usd
 from app.dashboard.reads import RunRow
+from app.domain.digits import number_texts
 
 NUMBERS = ("best", "settled", "budget", "rate", "cost", "started")
 COLUMNS = ("run", "state", *NUMBERS, "problem", "waits for, ended by")
@@ -28,17 +29,19 @@ def add(sources: Sources) -> None:
             )
 
             async def refresh() -> None:
-                grid.show([_cells(row) for row in await sources.runs()])
+                rows = await sources.runs()
+                bests = number_texts([row.best for row in rows], [row.start for row in rows])
+                grid.show(list(map(_cells, rows, bests)))
 
             keep_live(refresh, 2.0)
 
 
-def _cells(row: RunRow) -> list[Cell]:
+def _cells(row: RunRow, best: str) -> list[Cell]:
     share = f" ({row.settled / row.budget:.0%})" if row.budget else ""
     return [
         Link(row.name, f"/run/{row.id}"),
         Mark(row.state),
-        number(row.best),
+        best,
         f"{row.settled:,}{share}",
         f"{row.budget:,}",
         f"{row.rate:.3g}/s" if row.rate else "–",

@@ -1,7 +1,7 @@
 """The page of a run's tree: the branches that led to its improvements, and counts of the rest."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from nicegui import ui
@@ -9,8 +9,9 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from app.dashboard.pages.layout import keep_live, page, say, set_text
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import as_html, number
+from app.dashboard.pages.text import as_html
 from app.dashboard.reads import TreeDocument
+from app.domain.digits import number_texts
 from app.domain.finite import difference
 from app.domain.run import Run
 from app.reports.lineage import TreeBranch, TreeNode, branches
@@ -50,25 +51,29 @@ class _TreeView:
         self._box.props('tabindex=0 role=region aria-label="Tree"')
 
     async def refresh(self) -> None:
-        improvements = list((await self._sources.tail(self._run)).course.improvements)
+        course = (await self._sources.tail(self._run)).course
+        improvements = list(course.improvements)
         if self._drawn is None:
             self._drawn = await self._sources.tree(self._run, improvements)
-            self._draw(self._drawn)
+            self._draw(self._drawn, course.progress.told_apart)
         more = len(improvements) - self._drawn.improvements
         text = f"{more} new since this page was drawn: load it again to see them."
         set_text(self._news, text if more else "")
 
-    def _draw(self, tree: TreeDocument) -> None:
+    def _draw(self, tree: TreeDocument, told_apart: Sequence[float | None]) -> None:
         set_text(self._said, _summary(tree))
         if tree.best:
             self._lineage.props(f'href="/run/{self._run.id}/lineage/{tree.best}"')
             self._lineage.set_visibility(True)
+        fitness = [node.fitness for node in tree.nodes]
+        texts = dict(zip(fitness, number_texts(fitness, told_apart), strict=True))
+        drawing = _Drawing(self._run.id, texts)
         with self._box:
             for n, branch in enumerate(branches(tree.nodes, tree.best)):
                 if n == 0:
-                    _draw_leading(self._run, branch)
+                    drawing.draw_leading(branch)
                 else:
-                    _lazily(_title(branch), partial(_branch, self._run, branch))
+                    _lazily(drawing.title(branch), partial(drawing.branch, branch))
 
 
 def _summary(tree: TreeDocument) -> str:
@@ -85,23 +90,67 @@ def _summary(tree: TreeDocument) -> str:
     )
 
 
-def _draw_leading(run: Run, branch: TreeBranch) -> None:
-    """Draws the newest programs of a branch, and folds the older ones and the sides."""
-    older, newer = branch.nodes[:-MOST_DRAWN], branch.nodes[-MOST_DRAWN:]
-    if older:
-        first = replace(branch, nodes=older)
-        sides = sum(side.size for node in older for side in branch.sides.get(node.program, ()))
-        beside = f", and {_counted(sides, 'program')} beside them" if sides else ""
-        title = f"{_counted(len(older), 'older program')} of this branch{beside}"
-        _lazily(title, partial(_branch, run, first))
-    parent = older[-1] if older else None
-    with ui.element("ol").classes("tree"):
-        for node in newer:
-            with ui.element("li").classes("best" if node.improvement else ""):
-                ui.html(_node(run, node, parent), sanitize=False, tag="span")
-                for side in branch.sides.get(node.program, ()):
-                    _lazily(_title(side), partial(_branch, run, side, node))
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """The parts of a tree as HTML.
+
+    Attributes:
+      run: Number of the run.
+      texts: The text of each fitness in the tree.
+    """
+
+    run: int
+    texts: Mapping[float, str]
+
+    def draw_leading(self, branch: TreeBranch) -> None:
+        """Draws the newest programs of a branch, and folds the older ones and the sides."""
+        older, newer = branch.nodes[:-MOST_DRAWN], branch.nodes[-MOST_DRAWN:]
+        if older:
+            first = replace(branch, nodes=older)
+            sides = sum(side.size for node in older for side in branch.sides.get(node.program, ()))
+            beside = f", and {_counted(sides, 'program')} beside them" if sides else ""
+            title = f"{_counted(len(older), 'older program')} of this branch{beside}"
+            _lazily(title, partial(self.branch, first))
+        parent = older[-1] if older else None
+        with ui.element("ol").classes("tree"):
+            for node in newer:
+                with ui.element("li").classes("best" if node.improvement else ""):
+                    ui.html(self._node(node, parent), sanitize=False, tag="span")
+                    for side in branch.sides.get(node.program, ()):
+                        _lazily(self.title(side), partial(self.branch, side, node))
+                parent = node
+
+    def branch(self, branch: TreeBranch, parent: TreeNode | None = None) -> str:
+        """Returns the list of a branch, with its sides in it."""
+        return f'<ol class="tree">{"".join(self._items(branch, parent))}</ol>'
+
+    def title(self, branch: TreeBranch) -> str:
+        """Returns the line of a branch that is folded."""
+        return f"branch of {_counted(branch.size, 'program')}, best {self.texts[branch.best]}"
+
+    def _items(self, branch: TreeBranch, parent: TreeNode | None) -> Iterator[str]:
+        for node in branch.nodes:
+            sides = "".join(self._side(side, node) for side in branch.sides.get(node.program, ()))
+            kind = ' class="best"' if node.improvement else ""
+            yield f"<li{kind}>{self._node(node, parent)}{sides}</li>"
             parent = node
+
+    def _side(self, side: TreeBranch, parent: TreeNode) -> str:
+        summary = f"<summary>{self.title(side)}</summary>"
+        return f"<details>{summary}{self.branch(side, parent)}</details>"
+
+    def _node(self, node: TreeNode, parent: TreeNode | None) -> str:
+        facts = [
+            "" if parent is None else f"{difference(node.fitness, parent.fitness):+.4g}",
+            "seed" if node.ordinal < 0 else node.operator,
+            f"island {node.island}",
+            "" if node.ordinal < 0 else f"proposal {node.ordinal}",
+            _counted(node.others, "other child", "other children") if node.others else "",
+        ]
+        link = f'<a href="/run/{self.run}/program/{node.program}">{node.program[:12]}</a>'
+        star = "★ " if node.improvement else ""
+        text = as_html(" · ".join(fact for fact in facts if fact))
+        return f'{star}<b>{self.texts[node.fitness]}</b> {link} <span class="grey">{text}</span>'
 
 
 def _lazily(title: str, content: Callable[[], str]) -> None:
@@ -115,41 +164,6 @@ def _lazily(title: str, content: Callable[[], str]) -> None:
                 ui.html(content(), sanitize=False)
 
     box.on("toggle", fill)
-
-
-def _branch(run: Run, branch: TreeBranch, parent: TreeNode | None = None) -> str:
-    """Returns the list of a branch, with its sides in it."""
-    return f'<ol class="tree">{"".join(_items(run, branch, parent))}</ol>'
-
-
-def _items(run: Run, branch: TreeBranch, parent: TreeNode | None) -> Iterator[str]:
-    for node in branch.nodes:
-        sides = "".join(_side(run, side, node) for side in branch.sides.get(node.program, ()))
-        kind = ' class="best"' if node.improvement else ""
-        yield f"<li{kind}>{_node(run, node, parent)}{sides}</li>"
-        parent = node
-
-
-def _side(run: Run, side: TreeBranch, parent: TreeNode) -> str:
-    return f"<details><summary>{_title(side)}</summary>{_branch(run, side, parent)}</details>"
-
-
-def _title(branch: TreeBranch) -> str:
-    return f"branch of {_counted(branch.size, 'program')}, best {number(branch.best)}"
-
-
-def _node(run: Run, node: TreeNode, parent: TreeNode | None) -> str:
-    facts = [
-        "" if parent is None else f"{difference(node.fitness, parent.fitness):+.4g}",
-        "seed" if node.ordinal < 0 else node.operator,
-        f"island {node.island}",
-        "" if node.ordinal < 0 else f"proposal {node.ordinal}",
-        _counted(node.others, "other child", "other children") if node.others else "",
-    ]
-    link = f'<a href="/run/{run.id}/program/{node.program}">{node.program[:12]}</a>'
-    star = "★ " if node.improvement else ""
-    text = as_html(" · ".join(fact for fact in facts if fact))
-    return f'{star}<b>{number(node.fitness)}</b> {link} <span class="grey">{text}</span>'
 
 
 def _counted(count: int, one: str, many: str = "") -> str:

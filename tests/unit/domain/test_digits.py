@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.digits import number_text, number_texts
+from app.domain.digits import exact_text, number_text, number_texts
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -32,3 +32,27 @@ def test_equal_values_have_equal_texts_and_others_never(values: list[float]):
     texts = dict(zip(neighbours, number_texts(neighbours), strict=True))
 
     assert len(set(texts.values())) == len(texts)
+
+
+def test_values_beside_are_told_apart_and_have_no_text():
+    start, best = 2.63499997, 2.6349999751384496
+
+    assert number_texts([best, 1 / 3], [start, best, None]) == ["2.63499998", "0.333333"]
+
+
+@given(FLOATS)
+def test_an_exact_text_is_read_as_the_same_number(value: float):
+    text = exact_text(value)
+
+    assert float(text) == value
+    assert len(text) <= max(len(f"{value:.6g}"), len(repr(value)))
+
+
+def test_an_exact_text_is_short_where_it_can_be():
+    assert [exact_text(value) for value in (2.0, -0.25, 1e300, 2.6349999751384496, None)] == [
+        "2",
+        "-0.25",
+        "1e+300",
+        "2.6349999751384496",
+        "–",
+    ]

@@ -106,6 +106,23 @@ def test_the_best_is_the_last_improvement():
     assert (progress.best, progress.best_at, progress.improvements) == (-1.5, 7, 2)
 
 
+def test_the_start_is_the_highest_fitness_of_a_seed():
+    seeds = [
+        Event(
+            seq,
+            0.0,
+            Founded(
+                proposal=-seq, program=PROGRAM, island=0, operator="seed", fitness=f, cell=None
+            ),
+        )
+        for seq, f in ((1, -3.0), (2, -1.5), (3, -2.0))
+    ]
+    progress = fold(Progress(), [*seeds, improved(4, -1.5, 0), improved(5, -1.0, 3)])
+
+    assert progress.start == -1.5
+    assert progress.told_apart == (-1.0, -1.5, -1.5)
+
+
 def test_the_rate_is_taken_over_the_window_only():
     slow = [cut(n) for n in range(1, 11)]
     quick = [cut(10 + n, seconds=10 + n / 10) for n in range(1, WINDOW + 1)]
