@@ -378,7 +378,7 @@ def _comparison(
     """Reads the results of the runs that finished."""
     from app.domain.run import RunState
     from app.reports.comparison import ArmRun, Comparison, ProblemComparison, arm_run, differing
-    from app.reports.metrics import history, rows
+    from app.reports.metrics import metrics_of
 
     measured: dict[str, dict[str, list[ArmRun]]] = {}
     unfinished: dict[str, str] = {}
@@ -396,7 +396,7 @@ def _comparison(
         run = ended.get(planned_run.run_name(name))
         found = None
         if run is not None and run.state is RunState.FINISHED:
-            table = list(rows(history(store, run.id)))
+            table = list(metrics_of(store, run))
             found = arm_run(run.name, run.seed, run.budget.proposals, table)
         if found is not None:
             runs.append(found)

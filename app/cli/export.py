@@ -73,14 +73,14 @@ def export_programs(
       evoq export-programs online_bin_packing-1 --out programs
     """
     from app.cli.target import open_run, stored_problem
-    from app.reports.metrics import history, rows
+    from app.reports.metrics import metrics_of
     from app.reports.programs import INDEX, write_programs
 
     screen = Screen(json=as_json)
     folder = _empty(out)
     with open_run(name) as (ledger, run):
         suffix = stored_problem(ledger.store, run).suffix
-        settled = rows(history(ledger.store, run.id))
+        settled = metrics_of(ledger.store, run)
         with _explaining(folder):
             programs = write_programs(ledger.store, settled, suffix, folder)
     screen.say(f"{folder}: {programs} programs, and {INDEX} on each proposal")
@@ -137,18 +137,22 @@ def metrics(
       evoq metrics 1 --by generation
     """
     from app.cli.target import open_run
-    from app.reports.generations import GenerationRow, generations
-    from app.reports.metrics import MetricsRow, history, rows, write_csv, write_jsonl
+    from app.reports.generations import GenerationRow
+    from app.reports.metrics import (
+        MetricsRow,
+        generations_of,
+        metrics_of,
+        write_csv,
+        write_jsonl,
+    )
 
     screen = Screen(json=as_json)
     kind = GenerationRow if by is MetricsUnit.GENERATION else MetricsRow
     columns = [field.name for field in fields(kind)]
     write = partial(write_csv, columns=columns) if form is MetricsFormat.CSV else write_jsonl
     with open_run(name) as (ledger, run):
-        proposals = history(ledger.store, run.id)
-        settled: Iterable[MetricsRow | GenerationRow] = (
-            generations(proposals) if by is MetricsUnit.GENERATION else rows(proposals)
-        )
+        read = generations_of if by is MetricsUnit.GENERATION else metrics_of
+        settled: Iterable[MetricsRow | GenerationRow] = read(ledger.store, run)
         if out:
             with writing(Path(out)) as file:
                 write(settled, file)

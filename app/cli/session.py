@@ -106,7 +106,7 @@ class RunSession:
             return DONE
         with Interruption() as interruption:
             self._watch(
-                run, GrowingMetrics(self.store, run.id, folder / "metrics.jsonl"), interruption
+                run, GrowingMetrics(self.store, run, folder / "metrics.jsonl"), interruption
             )
         return report_end(self.store, run.id, problem, folder, self.screen, detached=self.detached)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.events import EventKind, Improved
+from app.domain.events import EventKind, Improved, Rerated
 from app.domain.finite import quantile
 from app.domain.run import Run, RunState
 from app.ports.ledger import Transaction
@@ -17,7 +17,8 @@ from app.ports.records import ComparedRuns
 
 MOST_POINTS = 400
 """Points of a band; of a longer one every n-th."""
-MOST_IMPROVEMENTS = 1000
+PAGE = 1000
+"""Events that are read at once."""
 
 Steps = Sequence[tuple[int, float]]
 """The best fitness of a run from a number of settled proposals on, in order."""
@@ -133,10 +134,21 @@ def _settled(step: tuple[int, float]) -> int:
 
 
 def _steps(tx: Transaction, run: Run) -> Steps:
-    kinds = (EventKind.IMPROVED,)
-    events = tx.events.read(run.id, limit=MOST_IMPROVEMENTS, kinds=kinds)
-    facts = [event.fact for event in events]
-    return [(fact.settled, fact.fitness) for fact in facts if isinstance(fact, Improved)]
+    """Returns the best fitness of a run; that of a champion is what it was last rated at."""
+    kinds = (EventKind.IMPROVED, EventKind.CROWNED, EventKind.RERATED)
+    steps: list[tuple[int, float]] = []
+    after = 0
+    while page := tx.events.read(run.id, after=after, limit=PAGE, kinds=kinds):
+        after = page[-1].seq
+        for event in page:
+            match event.fact:
+                case Improved(settled=settled, fitness=fitness):
+                    steps.append((settled, fitness))
+                case Rerated(fitness=fitness) if steps:
+                    steps[-1] = steps[-1][0], fitness
+                case _:
+                    pass
+    return steps
 
 
 def _arm(run: Run) -> str:

@@ -10,7 +10,8 @@ from app.domain.run import Run
 from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
 from app.ports.records import StoredReply
-from app.reports.measured import measured_program
+from app.reports.champions import read_champions
+from app.reports.measured import measured_program, present_fitness
 from app.reports.metrics import MetricsRow, rows
 
 MOST_CHILDREN = 100
@@ -65,7 +66,7 @@ class ReplyDocument:
 
 @dataclass(frozen=True, slots=True)
 class ChildDocument:
-    """A child of a program."""
+    """A child of a program, with the fitness of its page."""
 
     program: ProgramId
     fitness: float | None
@@ -128,6 +129,7 @@ def program_document(
     founded = next((p.fitness for p in made if p.fitness is not None), None)
     verified = all(trial.verified for trial in tested)
     measured = measured_program(tx, run, program, founded, verified=verified)
+    champions, present = read_champions(tx, run), present_fitness(tx, run)
     return ProgramDocument(
         run=run.id,
         program=program,
@@ -135,7 +137,7 @@ def program_document(
         source=bounded(stored.source),
         fitness=measured.fitness,
         fitness_names=list(measured.fitness_names),
-        proposals=list(rows(made)),
+        proposals=list(rows(made, champions=champions)),
         parents=list(made[0].parents) if made and not made[0].seed else [],
         trials=[
             _trial(program, trial, stages[n] if n < len(stages) else later or str(n + 1))
@@ -145,7 +147,9 @@ def program_document(
             _reply(reply) for reply in tx.completions.of_program(run.id, program, MOST_REPLIES)
         ],
         children=[
-            ChildDocument(child.program.id, child.fitness, child.changes)
+            ChildDocument(
+                child.program.id, present.get(child.program.id, child.fitness), child.changes
+            )
             for child in tx.programs.children(run.id, program, MOST_CHILDREN)()
         ],
     )
@@ -160,7 +164,7 @@ def proposal_document(tx: Transaction, run: Run, ordinal: int) -> ProposalDocume
     found = tx.history.of_ordinal(run.id, ordinal)
     if found is None:
         raise LookupError(f"{run.name} has no settled proposal {ordinal}")
-    [row] = rows([found])
+    [row] = rows([found], champions=read_champions(tx, run))
     replies = tx.completions.of_proposal(run.id, ordinal, MOST_REPLIES)
     return ProposalDocument(
         run=run.id,

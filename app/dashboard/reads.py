@@ -6,7 +6,7 @@ Every function opens one transaction and blocks until it has read: callers run i
 import difflib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from app.domain.secrets import redacted
 from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
+from app.reports.champions import read_champions
 from app.reports.course import (
     Contribution,
     Course,
@@ -40,6 +41,7 @@ from app.reports.course import (
 )
 from app.reports.funnel import Funnel, read_funnel
 from app.reports.lineage import TreeNode, tree
+from app.reports.measured import lineage_of, present_fitness
 from app.reports.metrics import MetricsRow, rows
 from app.reports.summary import document, summarise
 from app.reports.waiting import QueueState, endpoints_of, waiting_of
@@ -264,10 +266,12 @@ class RunReader:
     def proposals(self, run: Run, after: int, limit: int) -> list[MetricsRow]:
         """Returns settled proposals in order of settling, skipping the first `after`.
 
-        `best_so_far` is that of the rows returned.
+        `best_so_far` is that of the rows returned, or of the champion where programs play each
+        other.
         """
-        with self.store.begin() as tx:
-            return list(rows(tx.history.settled(run.id, after=after, limit=limit)))
+        with self.store.begin(snapshot=True) as tx:
+            page = tx.history.settled(run.id, after=after, limit=limit)
+            return list(rows(page, champions=read_champions(tx, run)))
 
     def archive(self, run: Run, island: int | None = None) -> ArchiveDocument:
         """Returns the archive of a run.
@@ -330,15 +334,20 @@ class RunReader:
     def lineage(self, run: Run, beginning: str) -> list[MetricsRow]:
         """Returns the admissions of a program and its ancestors, the program first.
 
+        A player on a podium has the fitness that it is rated at now.
+
         Raises:
           LookupError: No program of the run has such an id, or several have.
         """
-        with self.store.begin() as tx:
+        with self.store.begin(snapshot=True) as tx:
             program = program_named(tx, run, beginning)
-            return list(rows(tx.history.lineage(run.id, program, MOST_ANCESTORS)))
+            line = lineage_of(tx, run, program, MOST_ANCESTORS)
+            return list(rows(line, champions=read_champions(tx, run)))
 
     def tree(self, run: Run, improvements: Sequence[Improvement]) -> TreeDocument:
         """Returns the tree of a run.
+
+        A player on a podium has the fitness that it is rated at now.
 
         Args:
           run: The run.
@@ -346,7 +355,11 @@ class RunReader:
         """
         best = [improvement.program for improvement in improvements[-MOST_IMPROVEMENTS:]]
         with self.store.begin(snapshot=True) as tx:
-            births = tx.history.ancestry(run.id, best)
+            present = present_fitness(tx, run)
+            births = [
+                replace(birth, fitness=present.get(birth.program, birth.fitness))
+                for birth in tx.history.ancestry(run.id, best)
+            ]
             measured = tx.history.states(run.id).get(State.ADMITTED, 0)
         return TreeDocument(
             run=run.id,

@@ -38,6 +38,7 @@ def found(
     loaded = replace(ctx, problem=lambda digest: problem)  # noqa: ARG005  not committed yet
     if run.rules.search.recipe and loaded.strategy(run).ranking is Ranking.RELATIVE:
         tx.runs.set_ranking(run.id, Ranking.RELATIVE)
+        run = replace(run, ranking=Ranking.RELATIVE)
     proposals = tx.cohorts.add(run.id, [seeding], redeliver_seconds=ctx.pace.redeliver_seconds)
     operators = dict(run.operators)
     fact = Started(seed=run.seed, budget=run.budget.proposals, operators=operators)

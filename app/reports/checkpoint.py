@@ -12,6 +12,7 @@ from app.domain.problem import Problem
 from app.domain.secrets import redacted
 from app.ports.protocols import Store
 from app.ports.records import Settled, StoredReply
+from app.reports.measured import present_fitness
 from app.reports.summary import Summary
 
 MOST_PROGRAMS = 100_000
@@ -34,12 +35,15 @@ def write_checkpoint(store: Store, summary: Summary, problem: Problem, folder: P
     (checkpoint / "programs").mkdir(parents=True)
     with store.begin() as tx:
         placed = tx.history.placed(run.id, MOST_PROGRAMS)
-        elites = tx.archive.elites(run.id)
+        elites, present = tx.archive.elites(run.id), present_fitness(tx, run)
         first = {
             settled.program: (settled, evaluations) for settled, evaluations in reversed(placed)
         }
         sources = tx.programs.get([program for program in first if program])
-    fitness = {str(program): settled.fitness for program, (settled, _) in first.items()}
+    fitness = {
+        str(program): present.get(str(program), settled.fitness)
+        for program, (settled, _) in first.items()
+    }
     members: list[dict[str, None]] = [{} for _ in range(run.islands)]
     for program, (settled, evaluations) in first.items():
         source = sources[program or ""].source
@@ -100,7 +104,7 @@ def _program(
         "generation": settled.generation,
         "timestamp": settled.seconds,
         "iteration_found": max(0, settled.ordinal + 1),
-        "metrics": {**merged_metrics(program, evaluations), COMBINED: settled.fitness},
+        "metrics": {**merged_metrics(program, evaluations), COMBINED: fitness[program]},
         "complexity": 0.0,
         "diversity": 0.0,
         "metadata": {

@@ -17,8 +17,8 @@ from app.ports.protocols import Store
 from app.ports.records import Worker
 from app.reports.course import course_of
 from app.reports.decoration import NotMade, attempt
-from app.reports.generations import generations, has_generations
-from app.reports.metrics import history, rows, write_csv, write_jsonl
+from app.reports.generations import has_generations
+from app.reports.metrics import generations_of, metrics_of, write_csv, write_jsonl
 from app.reports.summary import Summary, best_document, document
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def write(store: Store, summary: Summary, problem: Problem, folder: Path) -> lis
     """
     folder.mkdir(parents=True, exist_ok=True)
     write_best(summary, problem, folder)
-    write_metrics(store, summary.run.id, folder)
+    write_metrics(store, summary.run, folder)
     with store.begin() as tx:
         workers = tx.workers.at_work_for(summary.run.id)
     _write_json(folder / "settings.json", snapshot(summary, problem, workers))
@@ -64,10 +64,10 @@ def write_best(summary: Summary, problem: Problem, folder: Path) -> None:
     _write_json(folder / "best.json", best)
 
 
-def write_metrics(store: Store, run: int, folder: Path) -> None:
+def write_metrics(store: Store, run: Run, folder: Path) -> None:
     """Writes `metrics.jsonl` and `metrics.csv`."""
-    _write_text(folder / "metrics.jsonl", lambda out: write_jsonl(rows(history(store, run)), out))
-    _write_text(folder / "metrics.csv", lambda out: write_csv(rows(history(store, run)), out))
+    _write_text(folder / "metrics.jsonl", lambda out: write_jsonl(metrics_of(store, run), out))
+    _write_text(folder / "metrics.csv", lambda out: write_csv(metrics_of(store, run), out))
 
 
 def draw(store: Store, summary: Summary, folder: Path) -> Drawn:
@@ -90,7 +90,7 @@ def draw(store: Store, summary: Summary, folder: Path) -> Drawn:
     }
     if has_generations(run):
         figures[folder / "generations.png"] = lambda: plots().by_generation(
-            generations(history(store, run.id)), title
+            generations_of(store, run), title
         )
     return drawn(figures)
 

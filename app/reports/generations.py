@@ -10,6 +10,7 @@ from app.domain.search.archive import Quality
 from app.domain.search.cohort import CohortId, State
 from app.domain.search.strategy import Barrier, RecipeInputs
 from app.ports.records import Settled
+from app.reports.champions import Champions
 
 TOP = 5
 """Programs of a generation that `top_k_avg_score` is the mean of."""
@@ -23,6 +24,7 @@ class GenerationRow:
       generation: From 0: the n-th cohort of each island.
       seconds: From the run's creation to the last of its proposals that settled.
       best_score: Highest fitness up to this generation, seeds included; None before the first.
+        Where programs play each other: that of the champion after it.
       avg_score, top_k_avg_score: Mean fitness of its programs, and of its `TOP` fittest; None
         where it has none.
       avg_metrics: Mean of each metric of the evaluator over the same programs, of those that have
@@ -57,8 +59,15 @@ def has_generations(run: Run) -> bool:
     return recipe.strategy(inputs).barrier is not Barrier.NONE
 
 
-def generations(settled: Iterable[Settled]) -> list[GenerationRow]:
-    """Returns a row for each generation of a run; `settled` is all of its settled proposals."""
+def generations(
+    settled: Iterable[Settled], champions: Champions | None = None
+) -> list[GenerationRow]:
+    """Returns a row for each generation of a run.
+
+    Args:
+      settled: All of its settled proposals.
+      champions: Of a run whose programs play each other; None for any other run.
+    """
     cohorts: dict[int, set[CohortId]] = {}
     best: Quality | None = None
     children = []
@@ -76,7 +85,10 @@ def generations(settled: Iterable[Settled]) -> list[GenerationRow]:
     for number in sorted(by_turn):
         for proposal in by_turn[number]:
             best = _better(best, proposal)
-        rows.append(_row(number, by_turn[number], best))
+        score = best.fitness if best else None
+        if champions is not None:
+            score = champions.of(max(by_turn[number], key=_seconds).cohort)
+        rows.append(_row(number, by_turn[number], score))
     return rows
 
 
@@ -85,13 +97,17 @@ def _better(best: Quality | None, proposal: Settled) -> Quality | None:
     return best if quality is None or (best is not None and quality <= best) else quality
 
 
-def _row(number: int, members: list[Settled], best: Quality | None) -> GenerationRow:
+def _seconds(proposal: Settled) -> float:
+    return proposal.seconds
+
+
+def _row(number: int, members: list[Settled], best: float | None) -> GenerationRow:
     admitted = [m for m in members if m.state is State.ADMITTED and (q := m.quality) and q.whole]
     whole = sorted((m.fitness for m in admitted if m.fitness is not None), reverse=True)
     return GenerationRow(
         number,
         round(max(member.seconds for member in members), 6),
-        best.fitness if best else None,
+        best,
         mean(whole) if whole else None,
         mean(whole[:TOP]) if whole else None,
         len(members),

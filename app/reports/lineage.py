@@ -68,7 +68,8 @@ class TreeBranch:
     Attributes:
       sides: By program, the other branches that begin with a child of it, the largest first.
       size: Programs of the branch and of all its sides.
-      best: The highest fitness among them.
+      best: The highest fitness among them; that of the best program of the run where it is one of
+        them, for numbers of others need not be comparable with it.
     """
 
     nodes: list[TreeNode]
@@ -90,7 +91,7 @@ def branches(nodes: Sequence[TreeNode], best: ProgramId | None) -> list[TreeBran
     """
     by_id = {node.program: node for node in nodes}
     sizes = dict.fromkeys(by_id, 1)
-    highest = {node.program: node.fitness for node in nodes}
+    highest = {node.program: (node.program == best, node.fitness) for node in nodes}
     children: dict[ProgramId | None, list[TreeNode]] = {}
     for node in reversed(nodes):
         children.setdefault(node.parent, []).append(node)
@@ -113,7 +114,7 @@ def branches(nodes: Sequence[TreeNode], best: ProgramId | None) -> list[TreeBran
     found: list[TreeBranch] = []
     waiting = [(node, found) for node in sorted(children.get(None, ()), key=rank)]
     for first, place in waiting:  # grows while it is read: sides come after their branch
-        branch = TreeBranch([], size=sizes[first.program], best=highest[first.program])
+        branch = TreeBranch([], size=sizes[first.program], best=highest[first.program][1])
         place.append(branch)
         line = [first]
         while line:

@@ -1,13 +1,15 @@
 """Measurements of a program of a run as they are now: a player of games is rated anew."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.domain.evaluation import fitness, fitness_names, merged_metrics
 from app.domain.program import ProgramId
 from app.domain.run import Run
+from app.domain.search.archive import Elite
 from app.domain.search.strategy import Ranking
 from app.ports.ledger import Transaction
+from app.ports.records import Settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,28 @@ class MeasuredProgram:
     fitness_names: tuple[str, ...] = ()
 
 
+def present_fitness(tx: Transaction, run: Run) -> dict[ProgramId, float]:
+    """Returns the fitness that players on a podium are rated at now; {} where none play."""
+    return {program: elite.fitness for program, (_, elite) in _places(tx, run).items()}
+
+
+def lineage_of(tx: Transaction, run: Run, program: ProgramId, limit: int) -> list[Settled]:
+    """Returns a program and its ancestors with their present fitness; see `History.lineage`."""
+    present = present_fitness(tx, run)
+    return [
+        replace(settled, fitness=present.get(settled.program or "", settled.fitness))
+        for settled in tx.history.lineage(run.id, program, limit)
+    ]
+
+
+def _places(tx: Transaction, run: Run) -> dict[ProgramId, tuple[int, Elite]]:
+    """Returns the island and the place of each player on a podium, the best place of several."""
+    if run.ranking is not Ranking.RELATIVE:
+        return {}
+    places = sorted(tx.archive.elites(run.id), key=lambda place: place[1].quality)
+    return {elite.program: (island, elite) for island, elite in places}
+
+
 def measured_program(
     tx: Transaction, run: Run, program: ProgramId, founded: float | None, *, verified: bool
 ) -> MeasuredProgram:
@@ -44,11 +68,9 @@ def measured_program(
     evaluations = tx.history.evaluations(run.id, program)
     present, counted = founded, evaluations
     if run.ranking is Ranking.RELATIVE:
-        elites = [place for place in tx.archive.elites(run.id) if place[1].program == program]
         island = None
-        if elites:
-            island, elite = max(elites, key=lambda place: place[1].quality)
-            present = elite.fitness
+        if (place := _places(tx, run).get(program)) is not None:
+            island, present = place[0], place[1].fitness
         counted = tx.history.rated(run.id, program, island) or evaluations
     named = fitness(program, counted) == present or run.ranking is Ranking.ABSOLUTE
     return MeasuredProgram(

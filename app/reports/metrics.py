@@ -10,11 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TextIO
 
+from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import State
 from app.ports.protocols import Store
 from app.ports.records import Settled
-from app.reports.generations import GenerationRow
+from app.reports.champions import Champions, read_champions
+from app.reports.generations import GenerationRow, generations
 
 PAGE = 2000
 """Proposals read at once: a long run is never held in memory as a whole."""
@@ -35,6 +37,7 @@ class MetricsRow:
       detail: The failure's description, or how the child differs from its parent.
       fitness: None where nothing was measured; of a proposal that was cut, of what was.
       best_so_far: Highest fitness settled up to this row, seeds included; None before the first.
+        Where programs play each other: that of the champion after the row's generation.
       tokens, cost_usd: Sums over the proposal's completions; None where no price is known.
       role: Role of the model that wrote the child, where the operator asks a model.
       parent: The first parent; None for an operator without parents.
@@ -71,15 +74,19 @@ OF_THE_EVALUATOR = ("metrics", "avg_metrics")
 """Columns with numbers by name, which a table spreads over one column for each name."""
 
 
-def rows(settled: Iterable[Settled], best: Quality | None = None) -> Iterator[MetricsRow]:
+def rows(
+    settled: Iterable[Settled], best: Quality | None = None, champions: Champions | None = None
+) -> Iterator[MetricsRow]:
     """Yields a row for each proposal, in the order given, which is the order of settling.
 
     Args:
       settled: The proposals.
       best: Highest quality of those before; None where none was admitted.
+      champions: Of a run whose programs play each other; None for any other run.
     """
     for proposal in settled:
         best = better(best, proposal)
+        highest = best.fitness if best else None
         yield MetricsRow(
             ordinal=proposal.ordinal,
             seconds=round(proposal.seconds, 6),
@@ -91,7 +98,7 @@ def rows(settled: Iterable[Settled], best: Quality | None = None) -> Iterator[Me
             cut=proposal.cut.value if proposal.cut else None,
             failure=proposal.failure.kind.value if proposal.failure else None,
             fitness=proposal.fitness,
-            best_so_far=best.fitness if best else None,
+            best_so_far=champions.of(proposal.cohort) if champions else highest,
             verified=proposal.verified,
             wall_seconds=round(proposal.wall_seconds, 6),
             cpu_seconds=round(proposal.cpu_seconds, 6),
@@ -126,6 +133,20 @@ def history(store: Store, run: int, after: int = 0) -> Iterator[Settled]:
             return
 
 
+def metrics_of(store: Store, run: Run) -> Iterator[MetricsRow]:
+    """Yields the row of each settled proposal of a run, in the order of settling."""
+    with store.begin() as tx:
+        champions = read_champions(tx, run)
+    yield from rows(history(store, run.id), champions=champions)
+
+
+def generations_of(store: Store, run: Run) -> list[GenerationRow]:
+    """Returns a row for each generation of a run."""
+    with store.begin() as tx:
+        champions = read_champions(tx, run)
+    return generations(history(store, run.id), champions)
+
+
 class GrowingMetrics:
     """Appends lines to a file while a run goes on, which its results replace at the end.
 
@@ -133,7 +154,7 @@ class GrowingMetrics:
     already written: the last `REREAD` are read again, and each is written once.
     """
 
-    def __init__(self, store: Store, run: int, path: Path) -> None:
+    def __init__(self, store: Store, run: Run, path: Path) -> None:
         """Writes nothing yet."""
         self._store = store
         self._run = run
@@ -150,10 +171,12 @@ class GrowingMetrics:
           Unavailable: The ledger does not answer.
           OSError: The file cannot be written to.
         """
-        read = history(self._store, self._run, max(0, len(self._written) - REREAD))
+        with self._store.begin() as tx:
+            champions = read_champions(tx, self._run)
+        read = history(self._store, self._run.id, max(0, len(self._written) - REREAD))
         new = [proposal for proposal in read if proposal.ordinal not in self._written]
         text = StringIO()
-        write_jsonl(rows(new, self._best), text)
+        write_jsonl(rows(new, self._best, champions), text)
         with self._path.open("ab" if self._written else "wb") as out:
             out.write(text.getvalue().encode("utf-8", "replace"))
         self._best = reduce(better, new, self._best)

@@ -13,13 +13,14 @@ from typing import Any
 
 from app.domain.digits import number_text, number_texts
 from app.domain.problem import Problem
+from app.domain.run import Run
 from app.domain.secrets import redacted
 from app.ports.protocols import Store
 from app.ports.records import Account, Settled, WorkerTime
 from app.reports.decoration import NotMade, attempt
 from app.reports.folder import Drawn, draw, snapshot
 from app.reports.funnel import HEADINGS
-from app.reports.measured import MeasuredProgram
+from app.reports.measured import MeasuredProgram, lineage_of
 from app.reports.page import code, fenced, page, row, rule
 from app.reports.summary import BestProgram, Summary, ValidatedProgram
 
@@ -66,10 +67,10 @@ def report(
         return page(f"Report on {names}", "\n".join(lines), pictures)
 
 
-def lineage(store: Store, run: int, best: BestProgram) -> list[Step]:
+def lineage(store: Store, run: Run, best: BestProgram) -> list[Step]:
     """Returns the best program and its ancestors by first parents, oldest first."""
     with store.begin() as tx:
-        line = tx.history.lineage(run, best.measured.program, MOST_ANCESTORS)
+        line = lineage_of(tx, run, best.measured.program, MOST_ANCESTORS)
         programs = [settled.program for settled in line if settled.program]
         sources = {name: program.source for name, program in tx.programs.get(programs).items()}
     steps, before = [], ""
@@ -144,7 +145,7 @@ def _run(
 
 
 def _lineage(store: Store, summary: Summary, best: BestProgram, language: str) -> Iterator[str]:
-    steps = lineage(store, summary.run.id, best)
+    steps = lineage(store, summary.run, best)
     fitness = number_texts([step.settled.fitness for step in steps], summary.told_apart)
     for step, text in zip(steps, fitness, strict=True):
         yield from _step(step, text, language)

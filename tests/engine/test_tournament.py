@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
+from app.dashboard.comparisons import comparison
 from app.dashboard.frames import adapter, encode
 from app.dashboard.programs import program_document
+from app.dashboard.reads import RunReader
+from app.domain.digits import number_text
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.events import Closed, Entered, EventKind, GateTested, Played, Scored
 from app.domain.games import Game, bradley_terry, elo
@@ -26,8 +29,12 @@ from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop
 from app.reports.course import course_of
 from app.reports.folder import write_best
+from app.reports.lineage import branches
+from app.reports.metrics import GrowingMetrics, generations_of, metrics_of
 from app.reports.ratings import read_ratings
+from app.reports.report import report
 from app.reports.summary import summarise
+from app.reports.waiting import QueueState
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ToySandbox, problem
 from tests.integration.cli import Evoq
@@ -207,6 +214,58 @@ def test_a_champion_that_is_rated_anew_has_one_fitness_everywhere(
         ("elite", "show", "baseline", "best.json", "line", "chart", "page"), rerated[-1].fitness
     )
     assert course.progress.improvements == len(crowned)
+
+
+def test_tables_trees_and_comparisons_have_the_fitness_of_the_champion(
+    ctx: Context, tmp_path: Path
+) -> None:
+    toy = replace(game(), interpret=beaten_in_turn, baselines={"one": Program(SEEDS[1]).id})
+    own = replace(ctx, problem=lambda digest: toy)
+    new = new_run(toy, islands=1, budget=8, in_flight=16)
+    settings = {**new.settings, "strategy": {"entrants": 4}}
+    name = "mine.toy.tournament.1"
+    order = replace(new, name=name, strategy="tournament", settings=settings)
+    run = lifecycle.start(own, toy, order)
+    growing = GrowingMetrics(ctx.store, run, tmp_path / "metrics.jsonl")
+    executor = own.executor
+    assert isinstance(executor, InlineExecutor)
+    executor.drain(table(own), lambda: bool(growing.append()))  # a line is written after each step
+    growing.append()
+
+    with ctx.store.begin() as tx:
+        run = tx.runs.get(run.id)
+        best = tx.history.best(run.id)
+    assert best is not None
+    assert best.fitness is not None
+    course = course_of(ctx.store, run.id)
+    reader = RunReader(ctx.store, "redis://127.0.0.1:9/0", lambda digest: toy, QueueState)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    [arm] = comparison(ctx.store, "mine").problems[0].arms
+    told = report(ctx.store, [(summarise(ctx.store, run.id, toy), toy)], lambda _: None)
+
+    crowned, rerated = (facts(ctx, run.id, kind) for kind in (EventKind.CROWNED, EventKind.RERATED))
+    assert len(rerated) == 2  # by each generation
+    after = [crowned[-1].fitness, *(one.fitness for one in rerated)]
+    assert [row.best_so_far for row in metrics_of(ctx.store, run)] == [
+        fitness for fitness, size in zip(after, (3, 4, 4), strict=True) for _ in range(size)
+    ]
+    assert [row.best_score for row in generations_of(ctx.store, run)] == after[1:]
+    assert {
+        "file that grows": lines[-1]["best_so_far"],
+        "rows of /api": reader.proposals(run, 9, 1)[0].best_so_far,
+        "proposal": reader.proposal(run, 0).proposal.best_so_far,
+        "lineage": reader.lineage(run, str(best.program))[0].fitness,
+        "tree": branches(reader.tree(run, course.improvements).nodes, best.program)[0].best,
+        "comparison": arm.band[-1].middle,
+    } == {
+        "file that grows": best.fitness,
+        "rows of /api": best.fitness,
+        "proposal": after[1],
+        "lineage": best.fitness,
+        "tree": best.fitness,
+        "comparison": best.fitness,
+    }
+    assert f"Fitness {number_text(best.fitness)}<" in told
 
 
 @pytest.mark.parametrize("pairing", ["round_robin", "podium", "bracket"])

@@ -19,6 +19,7 @@ from app.dashboard.pages.text import duration, shown
 from app.domain.digits import number_texts
 from app.domain.finite import difference
 from app.domain.run import Run
+from app.domain.search.strategy import Ranking
 from app.reports.metrics import MetricsRow
 
 SHOWN = 60
@@ -95,7 +96,8 @@ def _cells(
     run: Run, row: MetricsRow, fitness: str, parent: MetricsRow | None, records: set[str]
 ) -> list[Cell]:
     gain = ""
-    if parent is not None and row.fitness is not None and parent.fitness is not None:
+    absolute = run.ranking is Ranking.ABSOLUTE
+    if absolute and parent is not None and row.fitness is not None and parent.fitness is not None:
         gain = f"{difference(row.fitness, parent.fitness):+.4g}"
     program = row.program or ""
     return [

@@ -14,6 +14,7 @@ from app.dashboard.reads import TreeDocument
 from app.domain.digits import number_texts
 from app.domain.finite import difference
 from app.domain.run import Run
+from app.domain.search.strategy import Ranking
 from app.reports.lineage import TreeBranch, TreeNode, branches
 
 MOST_DRAWN = 60
@@ -67,7 +68,7 @@ class _TreeView:
             self._lineage.set_visibility(True)
         fitness = [node.fitness for node in tree.nodes]
         texts = dict(zip(fitness, number_texts(fitness, told_apart), strict=True))
-        drawing = _Drawing(self._run.id, texts)
+        drawing = _Drawing(self._run.id, self._run.ranking is Ranking.ABSOLUTE, texts)
         with self._box:
             for n, branch in enumerate(branches(tree.nodes, tree.best)):
                 if n == 0:
@@ -96,10 +97,12 @@ class _Drawing:
 
     Attributes:
       run: Number of the run.
+      comparable: Whether numbers of parents and children are, so that a gain is shown.
       texts: The text of each fitness in the tree.
     """
 
     run: int
+    comparable: bool
     texts: Mapping[float, str]
 
     def draw_leading(self, branch: TreeBranch) -> None:
@@ -140,8 +143,11 @@ class _Drawing:
         return f"<details>{summary}{self.branch(side, parent)}</details>"
 
     def _node(self, node: TreeNode, parent: TreeNode | None) -> str:
+        gain = ""
+        if parent is not None and self.comparable:
+            gain = f"{difference(node.fitness, parent.fitness):+.4g}"
         facts = [
-            "" if parent is None else f"{difference(node.fitness, parent.fitness):+.4g}",
+            gain,
             "seed" if node.ordinal < 0 else node.operator,
             f"island {node.island}",
             "" if node.ordinal < 0 else f"proposal {node.ordinal}",

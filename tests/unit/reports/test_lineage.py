@@ -57,6 +57,15 @@ def test_the_first_branch_leads_to_the_best_program_and_others_leave_it():
     assert [names(each) for each in side.sides["d"]] == ["f"]
 
 
+def test_the_best_of_a_branch_is_the_best_of_the_run_though_others_entered_with_more():
+    nodes = tree([birth("a", None, 1), birth("b", "a", 9), birth("c", "a", 5)], set("abc"))
+
+    [first] = branches(nodes, "c")
+
+    assert (names(first), first.best) == ("ac", 5)
+    assert first.sides["a"][0].best == 9
+
+
 def test_a_deep_or_a_wide_tree_nests_few_branches():
     chain = [birth(str(n), str(n - 1) if n else None, n) for n in range(5000)]
     [line] = branches(tree(chain, {"4999"}), "4999")

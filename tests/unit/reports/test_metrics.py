@@ -3,7 +3,11 @@ import io
 import json
 from contextlib import contextmanager
 
+from app.config.rules import rules_of
 from app.domain.evaluation import Failure, FailureKind
+from app.domain.run import Run, RunState
+from app.domain.search.back_pressure import InFlightLimits
+from app.domain.search.budget import Budget
 from app.domain.search.cohort import CutReason, State
 from app.ports.records import Settled
 from app.reports.metrics import COLUMNS, GrowingMetrics, rows, write_csv, write_jsonl
@@ -122,6 +126,24 @@ def test_several_hundred_metrics_have_a_column_each():
     assert {name: float(row[f"metrics.{name}"]) for name in metrics} == metrics
 
 
+RUN = Run(
+    id=1,
+    name="packing-1",
+    problem="d" * 64,
+    problem_name="packing",
+    strategy="map_elites",
+    settings={},
+    rules=rules_of("map_elites", {}),
+    operators={"tune": 1.0},
+    axes=(),
+    seed=1,
+    islands=1,
+    budget=Budget(400),
+    limits=InFlightLimits(8, 8),
+    state=RunState.RUNNING,
+)
+
+
 class Ledger:
     """A ledger of which only the settled proposals are read; it is its own transaction."""
 
@@ -145,7 +167,7 @@ def test_each_proposal_is_appended_once_though_one_appears_before_the_last(tmp_p
     path = tmp_path / "metrics.jsonl"
     path.write_text("of an earlier command\n")
     ledger = Ledger(proposal(0, 1.0), proposal(2, 3.0))
-    metrics = GrowingMetrics(ledger, 1, path)
+    metrics = GrowingMetrics(ledger, RUN, path)
 
     metrics.append()
     before = path.read_text()
@@ -160,7 +182,7 @@ def test_each_proposal_is_appended_once_though_one_appears_before_the_last(tmp_p
 
 def test_lines_are_appended_beyond_what_is_read_again(tmp_path):
     ledger, path = Ledger(), tmp_path / "metrics.jsonl"
-    metrics = GrowingMetrics(ledger, 1, path)
+    metrics = GrowingMetrics(ledger, RUN, path)
     for ordinal in range(0, 1200, 400):
         ledger.stored += [proposal(n, float(n)) for n in range(ordinal, ordinal + 400)]
         metrics.append()
