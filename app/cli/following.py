@@ -418,7 +418,7 @@ def line(status: RunStatus) -> str:
 
 def best_text(progress: Progress) -> str:
     """Returns the best fitness, told apart from the one before and from that of the seeds."""
-    return number_text(progress.best, *progress.told_apart)
+    return number_text(progress.best, progress.best_before, *progress.told_apart)
 
 
 def panel(status: RunStatus, stall: str) -> Group:

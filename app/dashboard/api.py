@@ -44,6 +44,7 @@ from app.domain.search.cohort import TrialId
 from app.ports.protocols import Unavailable
 from app.ports.records import ComparedRuns
 from app.reports.course import MetricCourse
+from app.reports.generations import GenerationRow
 from app.reports.metrics import MetricsRow
 
 Name = Annotated[str, Path(alias="run", description="Name or number of a run.")]
@@ -129,6 +130,11 @@ def routes(
     def proposal(run: Name, ordinal: int) -> ProposalDocument:
         """A settled proposal, and the prompts and replies of models, also where no program came."""
         return reader.proposal(reader.run(run), ordinal)
+
+    @router.get("/runs/{run}/generations")
+    def generations(run: Name) -> list[GenerationRow]:
+        """The lines of `evoq metrics RUN --by generation`; none where a recipe has none."""
+        return reader.generations(reader.run(run))
 
     @router.get("/runs/{run}/archive")
     def archive(run: Name, island: Annotated[int | None, Query(ge=0)] = None) -> ArchiveDocument:

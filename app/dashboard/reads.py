@@ -40,9 +40,10 @@ from app.reports.course import (
     MetricCourse,
 )
 from app.reports.funnel import Funnel, read_funnel
+from app.reports.generations import GenerationRow, has_generations
 from app.reports.lineage import TreeNode, tree
 from app.reports.measured import lineage_of, present_fitness
-from app.reports.metrics import MetricsRow, rows
+from app.reports.metrics import MetricsRow, generations_of, rows
 from app.reports.summary import document, summarise
 from app.reports.waiting import QueueState, endpoints_of, waiting_of
 
@@ -272,6 +273,10 @@ class RunReader:
         with self.store.begin(snapshot=True) as tx:
             page = tx.history.settled(run.id, after=after, limit=limit)
             return list(rows(page, champions=read_champions(tx, run)))
+
+    def generations(self, run: Run) -> list[GenerationRow]:
+        """Returns the metrics of generations; none of a run whose recipe plans without them."""
+        return generations_of(self.store, run) if has_generations(run) else []
 
     def archive(self, run: Run, island: int | None = None) -> ArchiveDocument:
         """Returns the archive of a run.

@@ -1,7 +1,7 @@
 """Metrics of generations: the cohorts of all islands that were planned in the same turn."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.domain.finite import mean
@@ -14,6 +14,9 @@ from app.reports.champions import Champions
 
 TOP = 5
 """Programs of a generation that `top_k_avg_score` is the mean of."""
+
+
+BEST_LINE, TOP_LINE, MEAN_LINE = "best so far", f"mean of the {TOP} fittest", "mean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,15 @@ class GenerationRow:
     failure_counts: Mapping[str, int]
     cut_counts: Mapping[str, int]
     avg_metrics: Mapping[str, float]
+
+
+def score_lines(rows: Sequence[GenerationRow]) -> dict[str, list[float | None]]:
+    """Returns the scores of generations by the name of their line in charts and pictures."""
+    return {
+        BEST_LINE: [row.best_score for row in rows],
+        TOP_LINE: [row.top_k_avg_score for row in rows],
+        MEAN_LINE: [row.avg_score for row in rows],
+    }
 
 
 def has_generations(run: Run) -> bool:

@@ -18,7 +18,7 @@ from app.domain.finite import between, quantile
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
 from app.reports.course import Course
-from app.reports.generations import TOP, GenerationRow
+from app.reports.generations import GenerationRow, score_lines
 from app.reports.view import Scale, best_by_square, scale_of
 
 SIZE = (9.0, 5.2)
@@ -150,12 +150,8 @@ def by_generation(rows: Sequence[GenerationRow], title: str) -> Figure:
       rows: Of the run, in order; may be empty.
       title: Usually the run's name.
     """
-    lines = {
-        "best so far": (BEST, [row.best_score for row in rows]),
-        f"mean of the {TOP} fittest": (PALETTE[0], [row.top_k_avg_score for row in rows]),
-        "mean": (PALETTE[1], [row.avg_score for row in rows]),
-    }
-    values = [value for _, line in lines.values() for value in line if value is not None]
+    lines = score_lines(rows)
+    values = [value for line in lines.values() for value in line if value is not None]
     scale = scale_of(values, max(values, default=None))
     figure = Figure(figsize=SIZE, layout="constrained")
     plot, counts = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
@@ -166,7 +162,7 @@ def by_generation(rows: Sequence[GenerationRow], title: str) -> Figure:
         return _empty(figure, plot, "no generation has settled yet")
     numbers = [row.generation for row in rows]
     marker = "o" if len(rows) <= _MARKED_GENERATIONS else ""
-    for name, (color, line) in lines.items():
+    for (name, line), color in zip(lines.items(), (BEST, *PALETTE), strict=False):
         levels = [
             math.nan if value is None or not scale.shows(value) else scale.at(value)
             for value in line

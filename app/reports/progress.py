@@ -67,7 +67,7 @@ class Progress:
     @property
     def told_apart(self) -> tuple[float | None, ...]:
         """The fitness values that differ in every text of the run; see `number_texts`."""
-        return self.best, self.best_before, self.start
+        return self.best, self.start
 
     def rate(self, now_seconds: float) -> float | None:
         """Returns settled proposals per second; None while too few have settled.

@@ -1,6 +1,7 @@
 """Runs that the tests of the dashboard's pages show, written to the ledger as workers would."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -11,7 +12,8 @@ from app.adapters.store.sql import SqlStore
 from app.bootstrap import LazySandbox, context
 from app.config.settings import RunSettings, SandboxSettings, SearchSettings
 from app.domain.events import Admitted, Closed, Directed, Entered, Fact, Improved, Played
-from app.domain.problem import Axis
+from app.domain.operators.seed import SEED
+from app.domain.problem import Axis, Problem
 from app.domain.program import Program
 from app.domain.run import Run
 from app.domain.search.archive import Cell, Elite
@@ -19,6 +21,8 @@ from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.engine import lifecycle
 from app.ports.records import NewRun
+from tests.engine.conftest import run_to_the_end
+from tests.engine.toy import NUDGE, ToySandbox
 
 LONG = 5_000
 """Proposals of the long run; a twentieth of them failed."""
@@ -47,6 +51,16 @@ def started(store: SqlStore, repository: Path, name: str, islands: int = 2) -> R
         limits=InFlightLimits(4, 4),
     )
     return lifecycle.start(ctx, problem, new)
+
+
+def finished(store: SqlStore, toy: Problem, new: NewRun) -> Run:
+    """Runs a toy problem to its end in this process."""
+    ctx = context(store, InlineExecutor(), LazySandbox(SandboxSettings()), keep_leases=False)
+    operators = {one.name: one for one in (SEED, NUDGE)}
+    ctx = replace(ctx, sandbox=ToySandbox(), operators=operators, limited=None)
+    run = run_to_the_end(ctx, toy, new)
+    with store.begin() as tx:
+        return tx.runs.get(run)
 
 
 def address_of(store: SqlStore) -> str:

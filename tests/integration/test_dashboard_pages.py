@@ -32,16 +32,20 @@ from app.adapters.store.sql import SqlStore
 from app.bootstrap import LazySandbox, context
 from app.config.settings import SandboxSettings
 from app.domain.events import Improved
+from app.domain.program import Program
 from app.domain.run import Run
 from app.engine import lifecycle
 from app.reports.ledger_file import read_ledger, verified, write_ledger
 from tests.engine.conftest import new_run
+from tests.engine.test_small_gains import BEST_TEXT, START_TEXT, interpret
+from tests.engine.test_small_gains import SEED as SMALL_SEED
 from tests.engine.toy import problem
 from tests.integration.dashboard_runs import (
     LONG,
     address_of,
     breed,
     compare,
+    finished,
     hold_tournament,
     log,
     offer,
@@ -527,6 +531,53 @@ def test_a_run_whose_problem_cannot_be_read_says_so_once(visit: Visit, store: Sq
     expect(main).to_contain_text("-1.5")
     expect(notice).to_have_count(1)
     expect(visit.open(f"/run/{run.id}/program/{program}")).to_contain_text("x = 8")
+
+
+def test_every_page_tells_a_best_from_a_start_that_is_nearly_the_same(
+    visit: Visit, store: SqlStore
+):
+    toy = replace(problem(), interpret=interpret)
+    order = replace(new_run(toy, islands=1), strategy="funsearch_lite", name="small-gain")
+    strategy = {"mutations": 4, "top_k": 2}
+    settings = {**order.settings, "strategy": strategy}
+    run = finished(store, toy, replace(order, settings=settings))
+    base, name = f"/run/{run.id}", "small-gain"
+    with store.begin() as tx:
+        best = tx.history.best(run.id)
+    assert best is not None
+    pages = {
+        "/": BEST_TEXT,
+        base: BEST_TEXT,
+        f"{base}/archive": START_TEXT,
+        f"{base}/program/{best.program}": f"{BEST_TEXT}",
+        f"{base}/program/{Program(SMALL_SEED).id}": START_TEXT,
+        f"{base}/proposal/{best.ordinal}": BEST_TEXT,
+        f"{base}/lineage/{best.program}": START_TEXT,
+        f"{base}/tree": START_TEXT,
+        f"/compare?runs={run.id}": BEST_TEXT,
+    }
+
+    for path, text in pages.items():
+        main = visit.open(path)
+        expect(main).to_contain_text(text)
+        expect(main).to_contain_text(name if path == "/" or "compare" in path else BEST_TEXT[:10])
+        assert not re.search(r"\b2\.635\b", main.inner_text()), path
+
+
+def test_the_generations_of_a_run_are_drawn(visit: Visit, store: SqlStore, run: Run):
+    toy = problem()
+    order = replace(new_run(toy, islands=1), strategy="funsearch_lite", name="in-generations")
+    settings = {**order.settings, "strategy": {"mutations": 4, "top_k": 2}}
+    drawn = finished(store, toy, replace(order, settings=settings))
+
+    main = visit.open(f"/run/{drawn.id}")
+    chart = main.get_by_role("img", name="Scores and proposals of generations")
+    expect(chart.locator("canvas")).to_be_visible()
+    chart.hover()
+    expect(chart).to_contain_text("mean of the 5 fittest")
+    expect(chart).to_contain_text("with a fitness")
+    expect(visit.open(f"/run/{run.id}").get_by_role("img").first).to_be_visible()
+    expect(visit.page.get_by_text("Generations", exact=True)).to_have_count(0)
 
 
 def test_the_system_shows_leases_disk_and_what_the_installation_lacks(visit: Visit, run: Run):

@@ -22,6 +22,7 @@ from app.reports.course import (
     MetricPoint,
 )
 from app.reports.games import RatedPlayer
+from app.reports.generations import GenerationRow, score_lines
 from app.reports.view import Scale, best_by_square, lowest_shown, range_shown, scale_of
 
 GREY, LINE = "#858b94", "#8884"
@@ -33,6 +34,8 @@ ID_CHARS = 12
 
 MOST_DECIMALS = 17
 """Decimals of a number beside a chart; a browser takes up to a hundred."""
+MOST_GENERATIONS, MARKED_GENERATIONS = 1000, 60
+"""Generations in a chart; with more than the second number a line has no symbols."""
 ENTERED, NO_CELL, CUT, FAILED = COLOURS[0], GREY, COLOURS[3], COLOURS[1]
 """What became of a proposal, in the same colour in every chart."""
 
@@ -203,6 +206,75 @@ def outcomes(segments: Sequence[Contribution], span: int) -> dict[str, Any]:
     options = _chart(series, x, _value(name, minInterval=1))
     options["tooltip"] = {"trigger": "axis", "confine": True}
     return options
+
+
+def by_generation(rows: Sequence[GenerationRow]) -> dict[str, Any]:
+    """Returns the best so far and the means of generations above the counts of their proposals.
+
+    Args:
+      rows: In order; of more than `MOST_GENERATIONS` every second, third … is drawn.
+    """
+    stride = -(-len(rows) // MOST_GENERATIONS) or 1
+    lines = score_lines(rows[::stride])
+    values = [value for line in lines.values() for value in line if value is not None]
+    scale = scale_of(values, max(values, default=None))
+    drawn = [scale.at(value) for value in values if scale.shows(value)]
+    few = len(rows) <= MARKED_GENERATIONS
+    series: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "type": "line",
+            "color": colour,
+            "showSymbol": few,
+            "symbolSize": 6,
+            "connectNulls": False,
+            "data": [
+                scale.at(value) if value is not None and scale.shows(value) else None
+                for value in line
+            ],
+        }
+        for (name, line), colour in zip(
+            lines.items(), (COLOURS[6], COLOURS[0], COLOURS[1]), strict=True
+        )
+    ]
+    counts = {
+        "with a fitness": (COLOURS[2], [row.num_valid for row in rows[::stride]]),
+        "without one": (GREY, [row.num_candidates - row.num_valid for row in rows[::stride]]),
+    }
+    below = {"type": "bar", "stack": "counts", "xAxisIndex": 1, "yAxisIndex": 1}
+    series += [
+        {**below, "name": name, "color": colour, "data": data}
+        for name, (colour, data) in counts.items()
+    ]
+    numbers = [str(row.generation) for row in rows[::stride]]
+    every = "" if stride == 1 else f", one of {stride} drawn"
+    x = {"type": "category", "boundaryGap": True, "data": numbers, "splitLine": {"show": False}}
+    above = _axis("", **x, axisLabel={"show": False})
+    options = _chart(series, above, _fitness("fitness", scale, values))
+    left = _label_pixels(drawn)
+    options["grid"] = [
+        {"left": left, "right": 16, "top": 48, "bottom": "38%"},
+        {"left": left, "right": 16, "top": "71%", "bottom": 44},
+    ]
+    options["xAxis"] = [above, _axis(f"generation{every}", **x, gridIndex=1)]
+    options["yAxis"] = [
+        options["yAxis"],
+        _value("proposals", minInterval=1, splitNumber=2, gridIndex=1),
+    ]
+    options["tooltip"] = {"trigger": "axis", "confine": True}
+    options["axisPointer"] = {"link": [{"xAxisIndex": "all"}]}
+    return options
+
+
+def _label_pixels(values: Sequence[float]) -> int:
+    """Returns the room that the labels of an axis need, so that two charts begin at one line."""
+    if not values:
+        return 48
+    low, high = min(values), max(values)
+    step = difference(high, low) / 5
+    decimals = min(max(0, math.ceil(-math.log10(step))), MOST_DECIMALS) if step > 0 else 0
+    chars = max(len(f"{value:,.{decimals}f}") for value in (low, high))
+    return 16 + 7 * min(max(chars, 4), MOST_DECIMALS + 4)
 
 
 def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from app.dashboard.access import AUTHORISED
 from app.dashboard.control import ChangeRefused, Control
-from app.dashboard.pages.charts import curve, outcomes
+from app.dashboard.pages.charts import by_generation, curve, outcomes
 from app.dashboard.pages.layout import (
     Cell,
     Chart,
@@ -35,6 +35,7 @@ from app.domain.finite import difference
 from app.domain.run import Run, RunState
 from app.reports.course import Contribution, Course, FailureExample
 from app.reports.funnel import HEADINGS
+from app.reports.generations import has_generations
 from app.reports.summary import Places
 
 _N = TypeVar("_N", int, float)
@@ -105,6 +106,11 @@ class _RunView:
         )
         self._relative.set_visibility(False)
         self._chart = Chart("Fitness of proposals and best so far", self._clicked)
+        self._generations: Chart | None = None
+        if has_generations(run):
+            heading("Generations")
+            say("Means are of the programs that were measured at every stage.", "grey")
+            self._generations = Chart("Scores and proposals of generations")
         self._metric = MetricView(metric, self._clicked)
         heading("Outcomes")
         self._outcomes = Chart("What became of the proposals", low=True)
@@ -243,6 +249,9 @@ class _RunView:
         }
         settled = course.progress.done
         self._chart.show(partial(curve, course.points, course.improvements, settled, baselines))
+        if self._generations is not None:
+            rows = await self._sources.generations(self._run)
+            self._generations.show(partial(by_generation, rows))
         self._metric.show(course, summary["baselines"])
         self._outcomes.show(partial(outcomes, course.segments, course.span))
         self._operators.show(_share_rows(course.operators))

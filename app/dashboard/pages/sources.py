@@ -17,6 +17,7 @@ from app.domain.run import Run
 from app.ports.records import ComparedRuns
 from app.reports.course import Improvement
 from app.reports.funnel import Funnel
+from app.reports.generations import GenerationRow
 
 _T = TypeVar("_T")
 FRESH_SECONDS = 2.0
@@ -65,6 +66,9 @@ class Sources:
         return await self._fresh(
             ("failures", run.id, kinds), lambda: self.reader.usual_failures(run, kinds)
         )
+
+    async def generations(self, run: Run) -> list[GenerationRow]:
+        return await self._fresh(("generations", run.id), lambda: self.reader.generations(run))
 
     async def writers(
         self, run: Run, improvements: Sequence[Improvement]

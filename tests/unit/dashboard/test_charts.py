@@ -2,7 +2,9 @@
 
 import pytest
 
-from app.dashboard.pages.charts import curve, metric_curve, outcomes
+from app.dashboard.pages.charts import by_generation, curve, grid_map, metric_curve, outcomes
+from app.dashboard.reads import ArchiveDocument, CellDocument
+from app.domain.problem import Axis
 from app.reports.course import (
     Contribution,
     Improvement,
@@ -10,7 +12,9 @@ from app.reports.course import (
     MetricCourse,
     MetricPoint,
 )
+from app.reports.generations import generations
 from app.reports.view import lowest_shown, range_shown
+from tests.unit.reports.test_metrics import proposal
 
 PROGRAM = "ab" * 32
 
@@ -91,3 +95,51 @@ def test_values_of_a_metric_far_outside_the_bulk_lie_beyond_the_axis(
     values: list[float], always: list[float], shown: tuple[float | None, float | None]
 ):
     assert range_shown(values, always) == shown
+
+
+def test_generations_are_drawn_with_their_means_and_counts():
+    settled = [
+        *(proposal(n, float(n), cohort=1) for n in range(6)),
+        proposal(6, cohort=2),
+        *(proposal(n, 2.0 * (n - 5), cohort=3) for n in (7, 8)),
+        proposal(9, cohort=3),
+    ]
+
+    options = by_generation(generations(settled))
+
+    assert {line["name"]: line["data"] for line in options["series"]} == {
+        "best so far": [5.0, 5.0, 6.0],
+        "mean of the 5 fittest": [3.0, None, 5.0],
+        "mean": [2.5, None, 5.0],
+        "with a fitness": [6, 0, 2],
+        "without one": [0, 1, 1],
+    }
+    above, below = options["xAxis"]
+    assert above["data"] == below["data"] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("settled", [[], [proposal(0, cohort=1)]], ids=["none", "none measured"])
+def test_generations_without_a_fitness_are_drawn_as_counts(settled):
+    options = by_generation(generations(settled))
+
+    assert [line["data"] for line in options["series"][:3]] == [[None] * len(settled)] * 3
+
+
+def test_of_thousands_of_generations_some_are_drawn_and_the_axis_says_so():
+    settled = [proposal(n, float(n), cohort=n) for n in range(2500)]
+
+    options = by_generation(generations(settled))
+
+    assert len(options["series"][0]["data"]) == 834
+    assert options["xAxis"][1]["name"] == "generation, one of 3 drawn"
+
+
+@pytest.mark.parametrize(
+    ("fitness", "decimals"),
+    [([2.63499997, 2.6349999751384496], 11), ([1.0, 1.0], 3), ([-30.0, 5.0], 3), ([], 3)],
+)
+def test_the_legend_of_colours_tells_the_ends_apart(fitness: list[float], decimals: int):
+    cells = [CellDocument(0, [n], PROGRAM, value, 1, 0) for n, value in enumerate(fitness)]
+    archive = ArchiveDocument([Axis("size", 4, 0.0, 4.0)], [len(cells)], cells)
+
+    assert grid_map(archive, None, 0, None)["visualMap"]["precision"] == decimals

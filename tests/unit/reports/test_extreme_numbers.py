@@ -12,6 +12,7 @@ from app.dashboard.comparisons import ArmDocument, band
 from app.dashboard.pages import charts
 from app.dashboard.pages.charts import bands, curve, curves, grid_map
 from app.dashboard.reads import ArchiveDocument, CellDocument
+from app.domain.digits import exact_text, number_texts
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
 from app.reports.comparison import superiority
@@ -69,6 +70,26 @@ def test_a_chart_of_any_fitness_can_be_drawn(fitness: list[float]):
 
     assert drawable(chart(fitness))
     assert drawable(curves({"run": best, "none": []}, {"run": 99, "none": 0}))
+
+
+@given(st.lists(st.none() | DOUBLES, max_size=12))
+def test_the_generations_of_any_run_can_be_drawn(fitness: list[float | None]):
+    settled = [proposal(n, value, cohort=n // 2) for n, value in enumerate(fitness)]
+
+    options = charts.by_generation(generations(settled))
+
+    assert drawable(options)
+    left, room = options["grid"][0]["left"], 200
+    assert left <= room
+    assert left == options["grid"][1]["left"]
+
+
+@given(st.lists(st.none() | DOUBLES, max_size=12))
+def test_the_texts_of_any_numbers_differ_where_they_do(fitness: list[float | None]):
+    texts = number_texts(fitness, [*fitness, 1.7e308, -1.7e308])
+
+    assert len({*texts}) == len({*fitness})
+    assert all(value is None or float(exact_text(value)) == value for value in fitness)
 
 
 @given(st.lists(FITNESS, min_size=1, max_size=3))
