@@ -4,21 +4,28 @@ Importing `app.reports.comparison` brings matplotlib, so only the functions that
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.domain.events import EventKind, Improved, Rerated
+from app.domain.events import Event, EventKind, Improved
 from app.domain.finite import quantile
 from app.domain.run import Run, RunState
+from app.domain.search.strategy import Ranking
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.ports.records import ComparedRuns
+from app.reports.course import Course
 
 MOST_POINTS = 400
 """Points of a band; of a longer one every n-th."""
 PAGE = 1000
 """Events that are read at once."""
+_OF_CHAMPIONS = (
+    *(EventKind.CROWNED, EventKind.RERATED),
+    *(EventKind.ADMITTED, EventKind.REFUSED, EventKind.CUT, EventKind.FAILED),
+)
+"""Events that say what a champion had, and those that are counted to say when."""
 
 Steps = Sequence[tuple[int, float]]
 """The best fitness of a run from a number of settled proposals on, in order."""
@@ -134,21 +141,21 @@ def _settled(step: tuple[int, float]) -> int:
 
 
 def _steps(tx: Transaction, run: Run) -> Steps:
-    """Returns the best fitness of a run; that of a champion is what it was last rated at."""
-    kinds = (EventKind.IMPROVED, EventKind.CROWNED, EventKind.RERATED)
-    steps: list[tuple[int, float]] = []
+    """Returns the best fitness of a run from a number of settled proposals on."""
+    if run.ranking is Ranking.RELATIVE:
+        course = Course()
+        for event in _events(tx, run, _OF_CHAMPIONS):
+            course.add([event])
+        return [(best.settled, best.fitness) for best in course.bests]
+    facts = [event.fact for event in _events(tx, run, (EventKind.IMPROVED,))]
+    return [(fact.settled, fact.fitness) for fact in facts if isinstance(fact, Improved)]
+
+
+def _events(tx: Transaction, run: Run, kinds: Sequence[EventKind]) -> Iterator[Event]:
     after = 0
     while page := tx.events.read(run.id, after=after, limit=PAGE, kinds=kinds):
+        yield from page
         after = page[-1].seq
-        for event in page:
-            match event.fact:
-                case Improved(settled=settled, fitness=fitness):
-                    steps.append((settled, fitness))
-                case Rerated(fitness=fitness) if steps:
-                    steps[-1] = steps[-1][0], fitness
-                case _:
-                    pass
-    return steps
 
 
 def _arm(run: Run) -> str:

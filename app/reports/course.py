@@ -220,6 +220,9 @@ class Course:
 
     Attributes:
       progress: Counts, and the rate of the newest proposals.
+      improvements: Each new best of the run, once.
+      bests: The same, and a champion once more, with its other fitness, when it was rated anew: the
+        line of the best so far.
       segments: What became of the proposals: of each `span` that settled one after the other.
       failed: The failures of each segment, by kind; those of seeds left out.
       regridded: How often the grid got new ranges: the archive was placed anew then.
@@ -231,6 +234,7 @@ class Course:
         """Begins before the first event."""
         self.progress = Progress()
         self.improvements: list[Improvement] = []
+        self.bests: list[Improvement] = []
         self.operators: dict[str, Contribution] = {}
         self.roles: dict[str, Contribution] = {}
         self.segments: list[Contribution] = []
@@ -316,7 +320,9 @@ class Course:
             case Improved() as fact:
                 self._improved(event, fact)
             case Rerated(fitness=fitness) if self.improvements:
-                self.improvements[-1] = replace(self.improvements[-1], fitness=fitness)
+                last = replace(self.improvements[-1], fitness=fitness)
+                self.improvements[-1] = last
+                self.bests.append(replace(last, settled=self.progress.done, seconds=event.seconds))
             case Moved(reset=reset):
                 self.moves += 1
                 self.resets += reset
@@ -358,16 +364,16 @@ class Course:
 
     def _improved(self, event: Event, fact: Improved) -> None:
         author = self._authors.get(fact.program, _Author("", "", _NO_METRICS))
-        self.improvements.append(
-            Improvement(
-                self.progress.done,
-                event.seconds,
-                fact.fitness,
-                fact.program,
-                author.operator,
-                author.role,
-            )
+        improvement = Improvement(
+            self.progress.done,
+            event.seconds,
+            fact.fitness,
+            fact.program,
+            author.operator,
+            author.role,
         )
+        self.improvements.append(improvement)
+        self.bests.append(improvement)
         self._metrics_of_best.append(author.metrics)
         if author.operator in self.operators:
             for share in self._shares(author.operator, author.role):

@@ -47,7 +47,7 @@ def evolution(course: Course, baselines: Mapping[str, float], title: str) -> Fig
       baselines: Name to fitness, drawn as dashed lines.
       title: Usually the run's name.
     """
-    points, best = course.points, course.improvements
+    points, best = course.points, course.bests
     values = [point.fitness for point in points]
     scale = scale_of(values, best[-1].fitness if best else None)
     fitness = scale.named("fitness (higher is better)")

@@ -249,6 +249,12 @@ def test_tables_trees_and_comparisons_have_the_fitness_of_the_champion(
     assert [row.best_so_far for row in metrics_of(ctx.store, run)] == [
         fitness for fitness, size in zip(after, (3, 4, 4), strict=True) for _ in range(size)
     ]
+    assert [(best.settled, best.fitness) for best in course.bests] == list(
+        zip((0, 4, 8), after, strict=True)
+    )
+    assert [(point.settled, point.middle) for point in arm.band] == list(
+        zip((0, 4, 8), after, strict=True)
+    )
     assert [row.best_score for row in generations_of(ctx.store, run)] == after[1:]
     assert {
         "file that grows": lines[-1]["best_so_far"],

@@ -111,14 +111,14 @@ def _baselines(baselines: Mapping[str, float], scale: Scale) -> dict[str, Any]:
 
 def curve(
     points: Sequence[MeasuredProposal],
-    improvements: Sequence[Improvement],
+    bests: Sequence[Improvement],
     settled: int,
     baselines: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Returns the chart of a run: the best so far, every measured proposal, and baselines."""
     values = [point.fitness for point in points]
-    scale = scale_of(values, improvements[-1].fitness if improvements else None)
-    steps = _steps(((best.settled, best.fitness) for best in improvements), settled, scale)
+    scale = scale_of(values, bests[-1].fitness if bests else None)
+    steps = _steps(((best.settled, best.fitness) for best in bests), settled, scale)
     marks = [
         MetricPoint(point.settled, point.fitness, point.program, point.entered) for point in points
     ]
@@ -203,7 +203,7 @@ def outcomes(segments: Sequence[Contribution], span: int) -> dict[str, Any]:
     x = _axis("settled proposals", type="category", boundaryGap=True)
     x["data"] = [str(n * span + 1) for n in range(len(segments))]
     name = "proposals" if span == 1 else f"proposals, {span} in each bar"
-    options = _chart(series, x, _value(name, minInterval=1))
+    options = _chart(series, x, _value(name, min=0, minInterval=1))
     options["tooltip"] = {"trigger": "axis", "confine": True}
     return options
 
@@ -259,7 +259,7 @@ def by_generation(rows: Sequence[GenerationRow]) -> dict[str, Any]:
     options["xAxis"] = [above, _axis(f"generation{every}", **x, gridIndex=1)]
     options["yAxis"] = [
         options["yAxis"],
-        _value("proposals", minInterval=1, splitNumber=2, gridIndex=1),
+        _value("proposals", min=0, minInterval=1, splitNumber=2, gridIndex=1),
     ]
     options["tooltip"] = {"trigger": "axis", "confine": True}
     options["axisPointer"] = {"link": [{"xAxisIndex": "all"}]}
@@ -281,11 +281,11 @@ def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -
     """Returns the best so far of several runs in one chart.
 
     Args:
-      runs: Improvements by the run's name.
+      runs: What the best of each run was, by the run's name; see `Course.bests`.
       ends: Settled proposals of each.
     """
-    known = {name: list(improvements) for name, improvements in runs.items()}
-    values = [best.fitness for improvements in known.values() for best in improvements]
+    known = {name: list(bests) for name, bests in runs.items()}
+    values = [best.fitness for bests in known.values() for best in bests]
     scale = replace(scale_of(values), low=None)
     series = [
         {
@@ -293,11 +293,9 @@ def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -
             "type": "line",
             "step": "end",
             "showSymbol": False,
-            "data": _steps(
-                ((best.settled, best.fitness) for best in improvements), ends[name], scale
-            ),
+            "data": _steps(((best.settled, best.fitness) for best in bests), ends[name], scale),
         }
-        for name, improvements in known.items()
+        for name, bests in known.items()
     ]
     return _chart(series, _settled(), _fitness("best fitness so far", scale, values))
 

@@ -191,7 +191,7 @@ async def _draw(sources: Sources, runs: Sequence[Run]) -> None:
         chart.show(
             partial(
                 curves,
-                {name: course.improvements for name, course in courses.items()},
+                {name: course.bests for name, course in courses.items()},
                 {name: course.progress.done for name, course in courses.items()},
             )
         )

@@ -45,10 +45,10 @@ a:focus-visible, button:focus-visible, summary:focus-visible, .scroll:focus-visi
 .state[data-state=running], .state[data-state=ok] { color: var(--link); }
 .state[data-state=finished] { color: var(--add); } .state[data-state=paused] { color: var(--warn); }
 .state[data-state=failed], .state[data-state=missing] { color: var(--del); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(135px, 1fr)); gap: .5rem;
-  margin: .75rem 0; }
-.tile { border: 1px solid var(--line); border-radius: 6px; padding: .45rem .65rem; min-width: 0; }
-.tile .value { font-size: 1.15rem; font-weight: 600; overflow-wrap: anywhere; }
+.tiles { display: flex; flex-wrap: wrap; gap: .5rem; margin: .75rem 0; }
+.tile { border: 1px solid var(--line); border-radius: 6px; padding: .45rem .65rem;
+  flex: 1 1 135px; max-width: 100%; }
+.tile .value { font-size: 1.15rem; font-weight: 600; white-space: nowrap; }
 .tile .name, .tile .more { color: var(--grey); font-size: .85rem; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 33rem), 1fr));
   gap: 0 2.5rem; }
@@ -98,7 +98,7 @@ td .links { margin: 0; }
 .chart.low { height: 220px; }
 @media (max-width: 500px) { .content, h1 { padding-inline: .75rem; } .chart { height: 300px; }
   table.plain { font-size: .9rem; } table.plain th, table.plain td { padding-right: .6rem; }
-  .tiles, .boards { grid-template-columns: repeat(2, 1fr); } }
+  .boards { grid-template-columns: repeat(2, 1fr); } }
 """
 
 

@@ -248,7 +248,7 @@ class _RunView:
             if seed["fitness"] is not None
         }
         settled = course.progress.done
-        self._chart.show(partial(curve, course.points, course.improvements, settled, baselines))
+        self._chart.show(partial(curve, course.points, course.bests, settled, baselines))
         if self._generations is not None:
             rows = await self._sources.generations(self._run)
             self._generations.show(partial(by_generation, rows))

@@ -114,6 +114,7 @@ def test_generations_are_drawn_with_their_means_and_counts():
         "with a fitness": [6, 0, 2],
         "without one": [0, 1, 1],
     }
+    assert options["yAxis"][1]["min"] == 0
     above, below = options["xAxis"]
     assert above["data"] == below["data"] == ["0", "1", "2"]
 
