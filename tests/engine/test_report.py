@@ -31,10 +31,11 @@ def test_a_report_is_one_file_with_everything_in_it(ctx: Context):
 def test_the_lineage_goes_from_a_seed_to_the_best_with_what_changed(ctx: Context):
     toy = problem()
     run = run_to_the_end(ctx, toy, new_run(toy, budget=30))
-    best = summarise(ctx.store, run, toy).best
+    summary = summarise(ctx.store, run, toy)
+    best = summary.best
     assert best is not None
 
-    steps = lineage(ctx.store, run, best)
+    steps = lineage(ctx.store, summary.run, best)
 
     assert steps[0].settled.seed
     assert steps[0].diff == "x = 0.0\n"

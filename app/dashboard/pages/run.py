@@ -33,6 +33,7 @@ from app.dashboard.pages.text import duration, shown, usd
 from app.domain.digits import number_text, number_texts
 from app.domain.finite import difference
 from app.domain.run import Run, RunState
+from app.domain.search.strategy import Ranking
 from app.reports.course import Contribution, Course, FailureExample
 from app.reports.funnel import HEADINGS
 from app.reports.generations import has_generations
@@ -318,7 +319,7 @@ class _RunView:
                     *progress.told_apart,
                     *(seed["fitness"] for seed in summary["baselines"].values()),
                 ),
-                _remark(summary),
+                _remark(summary, comparable=self._run.ranking is Ranking.ABSOLUTE),
             ),
             settled=(f"{done:,}", f"of {budget:,} ({done / budget:.0%})"),
             rate=(
@@ -459,13 +460,18 @@ def _counted(count: int, one: str) -> str:
     return f"{count:,} {one if count == 1 else one + 's'}"
 
 
-def _remark(summary: dict[str, Any]) -> str:
-    """Returns how much the best is above the first baseline, and whether validation chose it."""
+def _remark(summary: dict[str, Any], *, comparable: bool) -> str:
+    """Returns how much the best is above the first baseline, and whether validation chose it.
+
+    Args:
+      summary: See `app.reports.summary.document`.
+      comparable: Whether fitness of different generations is.
+    """
     best = summary["best"] or {"fitness": None, "validation": None}
     gains = [
         f"{difference(best['fitness'], seed['fitness']):+.4g} on {shown(name)}"
         for name, seed in summary["baselines"].items()
-        if best["fitness"] is not None and seed["fitness"] is not None
+        if comparable and best["fitness"] is not None and seed["fitness"] is not None
     ]
     return "; ".join(gains[:1] + ["chosen by validation"] * bool(best["validation"]))
 

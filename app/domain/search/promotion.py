@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import stdev
 from typing import Any, TypeAlias
 
+from app.domain.digits import number_texts
 from app.domain.evaluation import NO_CASES, Cases, Trial
 from app.domain.finite import mean, scaled
 from app.domain.program import ProgramId
@@ -38,8 +39,11 @@ class Shortfall:
         return {"stage": self.stage, "fitness": self.fitness, "threshold": threshold}
 
     def __str__(self) -> str:
-        score = "no fitness" if self.fitness is None else f"fitness {self.fitness:.6g}"
-        return f"stops after {self.stage} with {score}, below {self.gate}"
+        threshold = self.gate.threshold if isinstance(self.gate, AtLeast) else None
+        score, least = number_texts([self.fitness, threshold])
+        measured = "no fitness" if self.fitness is None else f"fitness {score}"
+        gate = str(self.gate) if threshold is None else f"the threshold {least}"
+        return f"stops after {self.stage} with {measured}, below {gate}"
 
 
 def shortfall(

@@ -90,6 +90,8 @@ def test_a_shortfall_names_the_stage_the_fitness_and_the_threshold() -> None:
     stages = ("cheap", "full")
     short = shortfall(stages, (0.5, 0.9), 0, 0.364)
     assert str(short) == "stops after cheap with fitness 0.364, below the threshold 0.5"
+    nearly = shortfall(stages, (0.5, 0.9), 0, 0.49999999)
+    assert str(nearly) == "stops after cheap with fitness 0.49999999, below the threshold 0.5"
     assert shortfall(stages, (0.5, 0.9), 0, 0.5) is None
     assert shortfall(stages, (0.5, 0.9), 1, 0.0) is None
 
