@@ -90,8 +90,8 @@ def test_any_recipe_ends_and_its_metrics_are_written(
     assert (run.state, run.reason) == (RunState.FINISHED, "budget of 24 proposals spent")
     reader = RunReader(ctx.store, NO_QUEUE, lambda digest: problem(), QueueState)
     strict(charts.by_generation(reader.generations(run)))
-    planned_one_by_one = recipe == "funsearch_lite" and not own.get("steady")
-    assert bool(reader.generations(run)) == planned_one_by_one
+    in_generations = recipe == "funsearch_lite" and not own.get("steady")
+    assert bool(reader.generations(run)) == in_generations
     settled = list(history(ctx.store, run.id))
     fitness = {one.fitness for one in settled if one.fitness is not None}
     assert max(map(abs, fitness)) > 1e300

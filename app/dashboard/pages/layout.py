@@ -48,7 +48,7 @@ a:focus-visible, button:focus-visible, summary:focus-visible, .scroll:focus-visi
 .tiles { display: flex; flex-wrap: wrap; gap: .5rem; margin: .75rem 0; }
 .tile { border: 1px solid var(--line); border-radius: 6px; padding: .45rem .65rem;
   flex: 1 1 135px; max-width: 100%; }
-.tile .value { font-size: 1.15rem; font-weight: 600; white-space: nowrap; }
+.tile .value { font-size: 1.15rem; font-weight: 600; overflow-wrap: break-word; }
 .tile .name, .tile .more { color: var(--grey); font-size: .85rem; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 33rem), 1fr));
   gap: 0 2.5rem; }
