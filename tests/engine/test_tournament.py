@@ -229,7 +229,8 @@ def test_tables_trees_and_comparisons_have_the_fitness_of_the_champion(
     growing = GrowingMetrics(ctx.store, run, tmp_path / "metrics.jsonl")
     executor = own.executor
     assert isinstance(executor, InlineExecutor)
-    executor.drain(table(own), lambda: bool(growing.append()))  # a line is written after each step
+    # Lines are written after each step.
+    executor.drain(table(own), lambda: bool(growing.append()))
     growing.append()
 
     with ctx.store.begin() as tx:
