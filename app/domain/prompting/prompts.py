@@ -323,7 +323,7 @@ def _user(name: str, shown: Sections, filler: TemplateFiller, **more: str) -> st
     }
     values = history | {
         "metrics": numbers(parent.metrics) or "none",
-        "fitness_score": score(parent),
+        "fitness_score": score(parent, *shown.top),
         "feature_coords": numbers(parent.features) or "none",
         "feature_dimensions": ", ".join(parent.features) or "none",
         "improvement_areas": focus(shown, rules),

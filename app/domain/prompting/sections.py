@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from app.domain.digits import number_text
 from app.domain.operator import Brief, Draft, FailedChild, ProgramRecord
 from app.domain.prompting.feedback import failure_text, quotable_artifacts
 from app.domain.prompting.rules import PromptRules
@@ -111,10 +112,13 @@ class TemplateFiller:
         }
         return self.rules.template(name).format(**{**varied, **values})
 
-    def top(self, records: Iterable[ProgramRecord]) -> str:
-        """Returns the fittest programs under their heading; "" where there are none."""
+    def top(self, records: Sequence[ProgramRecord]) -> str:
+        """Returns the fittest programs; "" where there are none."""
         texts = [
-            self.filled("top_program", self._program(record, n, "key_features"))
+            self.filled(
+                "top_program",
+                self._program(record, n, "key_features") | {"score": score(record, *records)},
+            )
             for n, record in enumerate(records, 1)
         ]
         return "".join(texts)
@@ -239,7 +243,7 @@ def focus(shown: Sections, rules: PromptRules) -> str:
     if parent.fitness is None:
         texts.append("The program has no score yet: make it run to the end.")
     elif best is not None:
-        texts.append(f"A score of {score(best)} is known to be possible.")
+        texts.append(f"A score of {score(best, parent)} is known to be possible.")
     else:
         texts.append("No better program is known: try an idea that is not above.")
     if limit is not None and len(parent.program.source) > limit:
@@ -252,9 +256,11 @@ def rank(record: ProgramRecord) -> float:
     return float("-inf") if record.fitness is None else record.fitness
 
 
-def score(record: ProgramRecord) -> str:
-    """Returns the fitness as text."""
-    return "none" if record.fitness is None else f"{record.fitness:.6g}"
+def score(record: ProgramRecord, *beside: ProgramRecord) -> str:
+    """Returns the fitness as text, with the digits that tell it from those of other programs."""
+    if record.fitness is None:
+        return "none"
+    return number_text(record.fitness, *(each.fitness for each in beside))
 
 
 def numbers(values: Mapping[str, float]) -> str:
@@ -271,5 +277,5 @@ def _outcome(child: ProgramRecord, parent: ProgramRecord) -> str:
         return "not comparable"
     if child.fitness == parent.fitness:
         return "no difference in fitness"
-    change = f"{parent.fitness:.6g} to {child.fitness:.6g}"
+    change = f"{score(parent, child)} to {score(child, parent)}"
     return f"{'better' if child.fitness > parent.fitness else 'worse'}: fitness {change}"
