@@ -85,15 +85,16 @@ class Search:
             evaluator=evaluator_of(self._problem),
         ) as session:
             name = self._name or free_name(session.store, self._problem.name)
-            run = lifecycle.start(session.ctx, self._problem, plan.new_run(name))
-            try:
-                yield from _followed(session, run)
-            finally:
-                with session.store.begin() as tx:
-                    ended = tx.runs.get(run.id).state.final
-                if not ended:
-                    lifecycle.pause(session.ctx, run.id, "its caller went on without it")
-                self._result = _result(session, run, self._problem)
+            with session.hold(name):
+                run = lifecycle.start(session.ctx, self._problem, plan.new_run(name))
+                try:
+                    yield from _followed(session, run)
+                finally:
+                    with session.store.begin() as tx:
+                        ended = tx.runs.get(run.id).state.final
+                    if not ended:
+                        lifecycle.pause(session.ctx, run.id, "its caller went on without it")
+                    self._result = _result(session, run, self._problem)
 
     def result(self) -> Result:
         """Returns the result, of a search that has not begun after running it to its end."""

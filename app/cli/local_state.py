@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,10 +11,9 @@ from typing import IO
 from app.cli.output import CommandError
 
 WORK_LOCK = "work.lock"
-"""Held by commands that work on runs: shared, or exclusively by a reproducible run."""
+"""Held, shared, by commands that work on runs."""
 UP_LOCK = "up.lock"
 """Held by `evoq up`."""
-ATTEMPTS = 10
 RESULTS = Path("runs")
 RESULT_FILES = (
     *("best_program.*", "best.json", "metrics.jsonl", "metrics.csv", "settings.json"),
@@ -30,11 +28,9 @@ class LocalState:
 
     Attributes:
       out: Folder of its results.
-      reproducible: Whether it runs in a single process.
     """
 
     out: str
-    reproducible: bool = False
 
 
 def write_local_state(home: Path, run: str, state: LocalState) -> None:
@@ -107,46 +103,42 @@ def _owner(folder: Path) -> tuple[str, str] | None:
 
 def is_worked_on(home: Path) -> bool:
     """Returns whether some command works on runs of an embedded folder now."""
-    if not (home / WORK_LOCK).exists():
-        return False
-    with (home / WORK_LOCK).open("r") as lock:
-        return not _taken(lock, fcntl.LOCK_EX)
+    return _held(home / WORK_LOCK, fcntl.LOCK_EX)
 
 
 @contextmanager
-def work_lock(home: Path, *, alone: bool) -> Iterator[bool]:
+def work_lock(home: Path) -> Iterator[bool]:
     """Holds the lock of commands that work on runs of an embedded folder.
-
-    Args:
-      home: The embedded folder.
-      alone: Whether no other command may hold the lock meanwhile.
 
     Yields:
       Whether no other command holds the lock now.
-
-    Raises:
-      CommandError: Another command holds it, and one of the two must be alone.
     """
     with _lock_file(home, WORK_LOCK) as lock:
-        for _ in range(ATTEMPTS):
-            if _taken(lock, fcntl.LOCK_EX):
-                if not alone:
-                    fcntl.flock(lock, fcntl.LOCK_SH)
-                yield True
-                return
-            if not alone and _taken(lock, fcntl.LOCK_SH):
-                yield False
-                return
-            time.sleep(0.1)
-        if alone and is_up(home):
+        alone = _taken(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield alone
+
+
+@contextmanager
+def run_lock(home: Path, run: str) -> Iterator[None]:
+    """Holds the lock of a run that one process alone works on.
+
+    Raises:
+      CommandError: Another process holds it.
+    """
+    (home / "runs").mkdir(parents=True, exist_ok=True)
+    with _lock_file(home, _lock_of(run)) as lock:
+        if not _taken(lock, fcntl.LOCK_EX):
             raise CommandError(
-                f"`evoq up` is on in {home}, and its workers would take steps of a --reproducible "
-                f"run, which must be alone: end `evoq up`, or set EVOQ_HOME to another folder"
+                f"another command works on {run}, which is --reproducible: wait until it ends, or "
+                f"end it with `evoq pause {run}`"
             )
-        raise CommandError(
-            f"other runs are going on in {home}, and a --reproducible run must be alone: wait for "
-            f"them to end, or set EVOQ_HOME to another folder"
-        )
+        yield
+
+
+def is_held(home: Path, run: str) -> bool:
+    """Returns whether a process holds the lock of a run."""
+    return _held(home / _lock_of(run), fcntl.LOCK_SH)
 
 
 @contextmanager
@@ -164,10 +156,7 @@ def up_lock(home: Path) -> Iterator[None]:
 
 def is_up(home: Path) -> bool:
     """Returns whether `evoq up` keeps the folder's stack running."""
-    if not (home / UP_LOCK).exists():
-        return False
-    with (home / UP_LOCK).open("r") as lock:
-        return not _taken(lock, fcntl.LOCK_SH)
+    return _held(home / UP_LOCK, fcntl.LOCK_SH)
 
 
 @contextmanager
@@ -181,6 +170,18 @@ def _lock_file(home: Path, name: str) -> Iterator[IO[str]]:
         ) from error
     with lock:
         yield lock
+
+
+def _held(path: Path, kind: int) -> bool:
+    """Returns whether some process holds a lock with which one of this kind is incompatible."""
+    if not path.exists():
+        return False
+    with path.open("r") as lock:
+        return not _taken(lock, kind)
+
+
+def _lock_of(run: str) -> str:
+    return f"runs/{run}.lock"
 
 
 def _taken(lock: IO[str], kind: int) -> bool:

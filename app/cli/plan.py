@@ -98,12 +98,14 @@ class RunPlan:
 
     Attributes:
       notices: Texts for the user, one sentence each.
+      in_process: Whether one process alone works on the run.
     """
 
     problem: Problem
     settings: RunSettings
     operators: Mapping[str, float]
     notices: tuple[str, ...]
+    in_process: bool = False
 
     @property
     def islands(self) -> int:
@@ -129,6 +131,7 @@ class RunPlan:
             islands=self.islands,
             budget=Budget(**self.settings.budget.model_dump()),
             limits=InFlightLimits(queue.generating or SMALL, queue.evaluating or SMALL),
+            in_process=self.in_process,
         )
 
 
@@ -391,7 +394,7 @@ def plan_run(
     update = {"islands": islands_of(settings), "learn_forms": learnt}
     search = settings.search.model_copy(update=update)
     settings = settings.model_copy(update={"search": search})  # stored as it takes effect
-    return RunPlan(problem, settings, mix, tuple(notices))
+    return RunPlan(problem, settings, mix, tuple(notices), reproducible)
 
 
 def unchangeable(problem: Problem, layers: SettingLayers) -> str:

@@ -173,10 +173,11 @@ def run(
             name = name or free_name(session.store, loaded.name)
             folder = results or Path(experiment.folder or RESULTS, name)
             folder = require_writable(folder.absolute())
-            _remember(target, name, LocalState(str(folder), reproducible), screen)
-            started = lifecycle.start(session.ctx, loaded, plan.new_run(name))
-            hint = f"`evoq resume {name}` continues it"
+            _remember(target, name, LocalState(str(folder)), screen)
             with ExitStack() as stack:
+                stack.enter_context(session.hold(name))
+                started = lifecycle.start(session.ctx, loaded, plan.new_run(name))
+                hint = f"`evoq resume {name}` continues it"
                 if dashboard:
                     redis_url = session.ledger.redis_url
                     stack.enter_context(served(session.ctx, redis_url, screen))
@@ -219,6 +220,12 @@ def resume(
     with open_run(name, target) as (ledger, stored):
         if why := refusal(ledger.store, stored):
             raise CommandError(why)
+        if stored.in_process and target.deployed:
+            raise CommandError(
+                f"{stored.name} is --reproducible, so that no worker works on it: unset "
+                f"EVOQ_DATABASE_URL and EVOQ_REDIS_URL to continue it in its embedded folder, or "
+                f"start another run"
+            )
         options = {} if iterations is None else {"budget.proposals": iterations}
         values = given(assignments or (), options, local=not target.deployed)
         apply(without_queue(ledger), stored, values, screen)
@@ -230,11 +237,13 @@ def resume(
             require_own(Path(out), "--out", run=before.name, problem=before.problem)
         folder = require_writable(Path(out or state.out).absolute())
         _remember(target, before.name, replace(state, out=str(folder)), screen)
-        inline = state.reproducible and not target.deployed
         try:
-            with open_session(
-                target, settings, inline=inline, screen=screen, resumed=before.id
-            ) as session:
+            with (
+                open_session(
+                    *(target, settings), inline=before.in_process, screen=screen, resumed=before.id
+                ) as session,
+                session.hold(before.name),
+            ):
                 problem = session.ctx.problem(before.problem)
                 if lifecycle.resume(session.ctx, before.id, keep_leases=session.detached):
                     if before.state is RunState.FINISHED:

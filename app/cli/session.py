@@ -5,7 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -25,7 +25,7 @@ from app.cli.following import (
     StopCondition,
     progress_display,
 )
-from app.cli.local_state import work_lock
+from app.cli.local_state import is_held, run_lock, work_lock
 from app.cli.measurement import lines_of_workers, open_sandbox, protection_lines
 from app.cli.output import (
     DONE,
@@ -67,6 +67,7 @@ class RunSession:
     """A context to start a run with, and the means to follow it.
 
     Attributes:
+      home: The embedded folder, whose files say which process works on a run alone.
       hint: Advice for a user whose run settles nothing.
       inline: The executor whose messages this process handles itself; None where workers do.
       detached: Whether the run goes on when this command ends.
@@ -76,6 +77,7 @@ class RunSession:
     ctx: Context
     screen: Screen
     ledger: Ledger
+    home: Path
     hint: str = ""
     inline: InlineExecutor | None = None
     detached: bool = False
@@ -84,6 +86,14 @@ class RunSession:
     @property
     def store(self) -> Store:
         return self.ledger.store
+
+    def hold(self, run: str) -> AbstractContextManager[None]:
+        """Keeps other processes away from a run that this one alone works on.
+
+        Raises:
+          CommandError: Another process works on it.
+        """
+        return run_lock(self.home, run) if self.inline else nullcontext()
 
     def follow(self, run: Run, problem: Problem, folder: Path, *, detach: bool) -> int:
         """Follows a run to its end and writes its results; returns the exit status.
@@ -210,8 +220,7 @@ def open_session(
     Raises:
       Unavailable: The database or the sandbox cannot be reached.
       EmbeddedError: The stack cannot run here.
-      CommandError: The queue does not answer, the schema is not current, or another command holds
-        the lock of the embedded folder.
+      CommandError: The queue does not answer, or the schema is not current.
     """
     if target.deployed:
         with open_ledger(target) as ledger:
@@ -221,11 +230,11 @@ def open_session(
             for line in lines_of_workers(evaluating, verbose=verbose):
                 screen.say(line)
             hint = "`evoq doctor` and the workers' logs say more"
-            yield RunSession(with_queue(ledger), screen, ledger, hint, detached=True)
+            yield RunSession(with_queue(ledger), screen, ledger, target.home, hint, detached=True)
         return
     patience = settings.queue.patience_seconds
     with ExitStack() as stack:
-        alone = stack.enter_context(work_lock(target.home, alone=inline))
+        alone = stack.enter_context(work_lock(target.home))
         environment = environment_of_workers(settings, os.environ)
         servers = None if inline else embedded_stack(target, environment)
         if servers is not None:
@@ -240,8 +249,10 @@ def open_session(
             ledger = stack.enter_context(open_ledger(target))
             executor = InlineExecutor()
             ctx = bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
-            _pause_left_behind(ctx, resumed, screen)
-            yield RunSession(ctx, screen, ledger, inline=executor, patience_seconds=patience)
+            _pause_left_behind(ctx, target.home, resumed, screen, alone=alone)
+            yield RunSession(
+                *(ctx, screen, ledger, target.home), inline=executor, patience_seconds=patience
+            )
             return
         sandbox.close()
         if not alone and environment != dict(os.environ):
@@ -251,10 +262,9 @@ def open_session(
             )
         ledger = stack.enter_context(open_ledger(target, servers))
         ctx = with_queue(ledger)
-        if alone:
-            _pause_left_behind(ctx, resumed, screen)
+        _pause_left_behind(ctx, target.home, resumed, screen, alone=alone)
         hint = f"the logs are in {target.home / 'log'}"
-        yield RunSession(ctx, screen, ledger, hint, patience_seconds=patience)
+        yield RunSession(ctx, screen, ledger, target.home, hint, patience_seconds=patience)
 
 
 def environment_of_workers(settings: RunSettings, environment: Mapping[str, str]) -> dict[str, str]:
@@ -274,10 +284,23 @@ def environment_of_workers(settings: RunSettings, environment: Mapping[str, str]
     return variables
 
 
-def _pause_left_behind(ctx: Context, resumed: int | None, screen: Screen) -> None:
-    """Pauses runs whose `evoq run` was killed, so that they take no place of this run's."""
+def _pause_left_behind(
+    ctx: Context, home: Path, resumed: int | None, screen: Screen, *, alone: bool
+) -> None:
+    """Pauses runs whose `evoq run` was killed, so that they take no place of this run's.
+
+    Args:
+      ctx: The world.
+      home: The embedded folder.
+      resumed: The run that is about to be resumed.
+      screen: Names them.
+      alone: Whether no other command works on runs; others may work on those of the workers.
+    """
     with ctx.store.begin() as tx:
-        left = [tx.runs.get(run) for run in tx.runs.running() if run != resumed]
+        going = [tx.runs.get(run) for run in tx.runs.running(in_process=True)]
+        left = [run for run in going if run.parent is None and not is_held(home, run.name)]
+        left += [tx.runs.get(run) for run in tx.runs.running()] if alone else []
+    left = [run for run in left if run.id != resumed]
     for run in left:
         lifecycle.pause(ctx, run.id, "its `evoq run` ended before it did")
         screen.note(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.cli.local_state import is_worked_on
+from app.cli.local_state import is_held, is_worked_on
 from app.cli.output import CommandError, Screen
 from app.config.layers import Choices, UsageError, addresses, from_environment
 from app.domain.run import Run, RunState
@@ -167,6 +167,8 @@ def worked_on(target: Target, run: Run) -> bool | None:
     """
     if target.deployed or run.state is not RunState.RUNNING:
         return None
+    if run.in_process:
+        return is_held(target.home, run.name)
     return is_worked_on(target.home)
 
 

@@ -53,7 +53,7 @@ def up(
     page = Flower(port, FLOWER_USER, secrets.token_urlsafe(12)) if flower else None
     with ExitStack() as stack:
         stack.enter_context(up_lock(target.home))
-        stack.enter_context(work_lock(target.home, alone=False))
+        stack.enter_context(work_lock(target.home))
         interruption = stack.enter_context(Interruption())
         embedded = EmbeddedStack(target.home, upgrade, environment=os.environ, flower=page)
         stack.callback(embedded.stop)

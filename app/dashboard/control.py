@@ -46,6 +46,11 @@ class Control:
             or it is inside another.
         """
         self._require_outside(run)
+        if run.in_process:
+            raise ChangeRefused(
+                f"{run.name} is --reproducible, so that no worker works on it: `evoq resume "
+                f"{run.name}` continues it in a process of its own"
+            )
         with self.ctx.store.begin() as tx:
             present = tx.workers.presence()
         if self._state(run) == "running":

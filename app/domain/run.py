@@ -152,6 +152,7 @@ class Run:
       revision: How often its settings were changed.
       ranking: Whether fitness of different times is comparable; its strategy's.
       parent: The proposal of another run whose child this run is to find; None outside of all.
+      in_process: Whether one process alone works on it, and workers leave it alone.
     """
 
     id: int
@@ -180,6 +181,7 @@ class Run:
     revision: int = 0
     ranking: Ranking = Ranking.ABSOLUTE
     parent: ProposalId | None = None
+    in_process: bool = False
 
     def rng(self, ordinal: int, purpose: str) -> Random:
         """Returns the generator for this point of the run; the same point gives the same draws."""

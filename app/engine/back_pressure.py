@@ -60,9 +60,13 @@ def room(run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity, *, a
 def shared_capacity(tx: Transaction, run: Run) -> Capacity:
     """Returns the places that a run may plan for: beside other runs, its share of all.
 
-    In sandboxes no more than the run's own limit of trials at once.
+    In sandboxes no more than the run's own limit of trials at once.  A run that one process alone
+    works on has none of the workers' places.
     """
-    capacity, limit = tx.workers.capacity(), run.rules.queue.trials_at_once
+    limit = run.rules.queue.trials_at_once
+    if run.in_process:
+        return Capacity(None, limit)
+    capacity = tx.workers.capacity()
     runs = tx.proposals.in_flight()
     model, sandbox = capacity.model, capacity.sandbox
     if len(runs) > 1 and any(each.run == run.id for each in runs):

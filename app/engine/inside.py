@@ -92,6 +92,7 @@ def _begin(
         budget=slice_of(run.budget, member.reserved),
         limits=InFlightLimits(queue["generating"] or SMALL, queue["evaluating"] or SMALL),
         parent=leased.id,
+        in_process=run.in_process,
     )
     inside, proposals = found(ctx, tx, problem, new, tuple(dict.fromkeys(draft.parents)))
     if not tx.runs.goes_on(run.id):

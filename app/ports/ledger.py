@@ -144,8 +144,12 @@ class Runs(Protocol):
         """Returns the first runs of a comparison, in the order in which they began."""
         ...
 
-    def running(self) -> list[int]:
-        """Returns the ids of the runs in state `running`, oldest first."""
+    def running(self, *, in_process: bool = False) -> list[int]:
+        """Returns the ids of the runs in state `running`, oldest first.
+
+        Args:
+          in_process: Whether those are wanted that one process alone works on, or all others.
+        """
         ...
 
     def lock_planning(self, run: int) -> bool:

@@ -64,6 +64,7 @@ class NewRun:
     budget: Budget
     limits: InFlightLimits
     parent: ProposalId | None = None
+    in_process: bool = False
 
 
 @dataclass(frozen=True, slots=True)

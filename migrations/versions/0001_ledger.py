@@ -6,7 +6,7 @@ state is known to be one.  It follows nothing.
 
 from alembic import op
 
-revision = "0001_6a2723d6"
+revision = "0001_ce209121"
 down_revision = None
 
 _UP = (
@@ -51,6 +51,7 @@ _UP = (
         evaluate_batch INTEGER DEFAULT '1' NOT NULL,
         weight FLOAT(53) NOT NULL,
         trials_at_once INTEGER,
+        in_process BOOLEAN DEFAULT 'false' NOT NULL,
         ranking TEXT DEFAULT 'absolute' NOT NULL,
         state TEXT NOT NULL,
         reason TEXT DEFAULT '' NOT NULL,

@@ -42,11 +42,12 @@ class Slow(ToySandbox):
         return super().run(job)
 
 
-def started(ctx: Context, name: str, **queue: Any) -> Run:
+def started(ctx: Context, name: str, *, in_process: bool = False, **queue: Any) -> Run:
     toy = problem()
     new = new_run(toy, budget=16, in_flight=8, islands=1)
     settings = {**new.settings, "queue": {**new.settings["queue"], **queue}}
-    return lifecycle.start(ctx, toy, replace(new, name=name, settings=settings))
+    new = replace(new, name=name, settings=settings, in_process=in_process)
+    return lifecycle.start(ctx, toy, new)
 
 
 def places(ctx: Context, number: int) -> None:
@@ -186,3 +187,40 @@ def test_a_run_has_no_more_trials_at_work_than_its_limit(ctx: Context, limit: in
     with ctx.store.begin() as tx:
         assert tx.runs.get(run.id).state is RunState.FINISHED
     assert 1 <= sandbox.most_at_once <= limit
+
+
+def test_workers_leave_a_run_to_the_one_process_that_works_on_it(ctx: Context) -> None:
+    run = started(ctx, "alone", in_process=True)
+    executor = ctx.executor
+    assert isinstance(executor, RecordedMessages)
+    executor.messages.clear()
+
+    assert not steps.produce_all(ctx)
+    steps.reap_all(replace(ctx, pace=Pace(redeliver_seconds=0.0)))
+
+    assert not executor.messages
+    with ctx.store.begin() as tx:
+        assert tx.runs.running(in_process=True) == [run.id]
+        assert tx.proposals.in_flight() == []
+
+
+def test_a_run_of_one_process_takes_no_trial_of_others_and_they_none_of_its(ctx: Context) -> None:
+    places(ctx, 4)
+    alone, other = started(ctx, "alone", in_process=True), started(ctx, "other")
+    mine, others = waiting_trials(ctx, alone, other)
+
+    assert [begin(ctx, *message) for message in others[:2]] == [{other.id: 1}] * 2
+    assert [begin(ctx, *message) for message in mine[:3]] == [{alone.id: 1}] * 3
+    assert at_work(ctx) == {other.id: 2}
+
+
+def test_a_run_of_one_process_plans_for_none_of_the_places_of_workers(ctx: Context) -> None:
+    places(ctx, 4)
+    run, limited = (
+        started(ctx, "alone", in_process=True),
+        started(ctx, "limited", in_process=True, trials_at_once=2),
+    )
+
+    with ctx.store.begin() as tx:
+        assert shared_capacity(tx, run) == Capacity(None, None)
+        assert shared_capacity(tx, limited) == Capacity(None, 2)

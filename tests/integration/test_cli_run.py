@@ -15,7 +15,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
@@ -499,6 +500,52 @@ def test_a_run_in_one_process_pauses_what_a_killed_command_left(
     with store.begin() as tx:
         assert tx.runs.get(left.id).state is RunState.PAUSED
     store.close()
+
+
+def test_a_run_in_one_process_finds_the_same_programs_beside_a_stack_that_is_up(
+    evoq: Evoq, kept_servers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its trials last long enough for the beat of the idle stack to plan, if it did."""
+    evaluator = f"import time\n{SLOW_EVALUATOR.replace('1.5', '0.5')}"
+    folder = problem_folder(tmp_path / "beside", evaluator=evaluator)
+
+    def found(name: str) -> list[object]:
+        run = evoq("run", folder, "--reproducible", "--seed", "9", "--name", name, "--json")
+        assert run.code == 0, run.err
+        rows = evoq("metrics", name, "--json").json
+        return [[row[key] for key in ("ordinal", "fitness", "program", "parent")] for row in rows]
+
+    beside = found("beside-up")
+    monkeypatch.setenv("EVOQ_HOME", str(kept_servers))
+    assert found("without-up") == beside
+    assert len(beside) == 13
+
+
+@pytest.mark.timeout(600)
+def test_a_run_in_one_process_is_paused_for_the_next_command_and_left_by_workers(
+    evoq: Evoq, place: Path, kept: KeptStack
+):
+    folder = problem_folder(place / "own", evaluator=f"import time\n{SLOW_EVALUATOR}")
+
+    order = ("run", folder, "--reproducible", "--iterations", ENDLESS, "--name", "own")
+    with started(place, *order) as process:
+        await_line(place, rf"own running: [1-9]\d*/{ENDLESS} ")
+        refused = evoq("resume", "own")
+        paused = evoq("pause", "own")
+        document = json.loads(process.rest(SECONDS))
+    assert (refused.code, paused.code) == (1, 0), refused.err + paused.err
+    assert "end it with `evoq pause own`" in refused.err
+    assert document["state"] == "paused"
+
+    request = Request(kept.dashboard.replace("/?", "/api/runs/own/resume?"), method="POST")
+    with pytest.raises(HTTPError) as caught:
+        urlopen(request, timeout=30)
+    assert "`evoq resume own` continues it" in json.loads(caught.value.read())["detail"]
+
+    budget = document["iterations"] + 2
+    longer = evoq("resume", "own", "--iterations", budget, "--json")
+    assert longer.code == 0, longer.err
+    ends_at_exactly(budget, longer.json)
 
 
 @contextmanager

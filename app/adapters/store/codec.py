@@ -55,6 +55,7 @@ def built(row: Any, founded: Any, rules: Rules) -> Run:
         revision=row.revision,
         ranking=Ranking(row.ranking),
         parent=founded.parent,
+        in_process=founded.in_process,
     )
 
 

@@ -144,7 +144,7 @@ class _Incoming:
                 if value(self._c, _TAKEN, {"name": self._name}):
                     raise ValueError(f"a run named {self._name!r} exists; choose another --name")
                 self._run = self._new_numbers("runs", 1)[0]
-                row |= {"id": self._run, "name": self._name, "parent": None}
+                row |= {"id": self._run, "name": self._name, "parent": None, "in_process": False}
                 if row["state"] == "running":
                     row |= {"state": "paused", "reason": _STOPPED}
             case "events":

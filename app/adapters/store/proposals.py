@@ -80,7 +80,7 @@ _IN_FLIGHT = """
             AS generating, count(*) FILTER (WHERE proposals.state = 'testing') AS evaluating
     FROM runs LEFT JOIN proposals
         ON proposals.run = runs.id AND proposals.state IN ('planned', 'testing')
-    WHERE runs.state = 'running' GROUP BY runs.id ORDER BY runs.id
+    WHERE runs.state = 'running' AND NOT runs.in_process GROUP BY runs.id ORDER BY runs.id
 """
 _LONGEST_WAIT = """
     SELECT coalesce(extract(epoch FROM now() - min(cohorts.planned_at)), 0)::float8

@@ -23,7 +23,9 @@ from app.domain.search.strategy import Ranking
 from app.ports.records import ComparedRuns, InsideRun, InsideTotals, NewRun, StoredProblem
 
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
-_RARELY_CHANGES = ("name", "problem", "strategy", "settings", "seed", "islands", "parent")
+_RARELY_CHANGES = (
+    *("name", "problem", "strategy", "settings", "seed", "islands", "parent", "in_process"),
+)
 """Columns of which only `revise` changes any, which counts up the column `revision`."""
 _NOT_READ = ("weight", "trials_at_once")
 RUN_COLUMNS = ", ".join(
@@ -219,6 +221,7 @@ class SqlRuns:
                 weight=queue.weight,
                 trials_at_once=queue.trials_at_once,
                 parent=new.parent,
+                in_process=new.in_process,
                 state=RunState.RUNNING,
             )
             .on_conflict_do_nothing(index_elements=[t.runs.c.name])
@@ -283,9 +286,11 @@ class SqlRuns:
     def goes_on(self, run: int) -> bool:
         return not RunState(value(self._c, _STAYS, {"run": run})).final
 
-    def running(self) -> list[int]:
-        query = select(t.runs.c.id).where(t.runs.c.state == RunState.RUNNING).order_by(t.runs.c.id)
-        return list(self._c.execute(query).scalars())
+    def running(self, *, in_process: bool = False) -> list[int]:
+        query = select(t.runs.c.id).where(
+            t.runs.c.state == RunState.RUNNING, t.runs.c.in_process.is_(in_process)
+        )
+        return list(self._c.execute(query.order_by(t.runs.c.id)).scalars())
 
     def lock_planning(self, run: int) -> bool:
         return bool(value(self._c, _EXCLUSIVE, {"space": _PLANNING, "run": run % 2**31}))

@@ -77,6 +77,7 @@ runs = Table(
     Column("evaluate_batch", Integer, nullable=False, server_default="1"),
     Column("weight", Float(53), nullable=False),
     Column("trials_at_once", Integer),
+    Column("in_process", Boolean, nullable=False, server_default="false"),
     Column("ranking", Text, nullable=False, server_default="absolute"),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False, server_default=""),

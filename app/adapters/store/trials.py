@@ -34,6 +34,10 @@ _ADD = """
     ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id, cohort, stage
 """
 _QUEUES = """
+    WITH held AS (
+        SELECT DISTINCT runs.id FROM trials JOIN runs ON runs.id = trials.run
+        WHERE trials.id = ANY(%(named)s) AND runs.in_process
+    )
     SELECT runs.id AS run, runs.weight, runs.trials_at_once, runs.batch,
         ceil(count(*) FILTER (WHERE NOT waits)::float8 / runs.batch)::int AS at_work,
         (array_agg(trials.id ORDER BY trials.id) FILTER (WHERE waits))[1:%(most)s] AS waiting,
@@ -44,7 +48,8 @@ _QUEUES = """
     FROM (
         SELECT id, state, weight, trials_at_once,
             CASE WHEN trials_at_once IS NULL THEN evaluate_batch ELSE 1 END AS batch
-        FROM runs WHERE state IN ('running', 'paused')
+        FROM runs WHERE state IN ('running', 'paused') AND CASE
+            WHEN EXISTS (SELECT FROM held) THEN id IN (SELECT id FROM held) ELSE NOT in_process END
     ) AS runs JOIN LATERAL (
         SELECT id, leased_until IS NULL OR leased_until < now() AS waits FROM trials
         WHERE trials.run = runs.id AND evaluation IS NULL AND NOT withdrawn
@@ -54,7 +59,8 @@ _QUEUES = """
     GROUP BY runs.id, runs.weight, runs.trials_at_once, runs.batch ORDER BY runs.id
 """
 """A batch is in one sandbox, so it takes one place.  Where a run limits its places, each trial
-counts as one: batches that are not full would be more than they seem."""
+counts as one: batches that are not full would be more than they seem.  A run that one process alone
+works on takes no place of another run, and another run none of its process."""
 _LOCK_LIMIT = "SELECT pg_advisory_xact_lock(%(space)s, %(run)s)"
 _LIMITS = 0x65766F72
 """First key of the advisory lock on a run's limit of trials at work; the second is its id."""

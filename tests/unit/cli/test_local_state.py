@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.local_state import is_worked_on, require_own, up_lock, work_lock
+from app.cli.local_state import is_held, is_worked_on, require_own, run_lock, work_lock
 from app.cli.output import CommandError
 from app.config.layers import UsageError
 
@@ -42,25 +42,25 @@ def test_results_are_written_again_only_by_the_run_that_wrote_them(
 
 def test_a_folder_is_worked_on_while_a_command_holds_its_lock(tmp_path: Path):
     assert not is_worked_on(tmp_path)
-    with work_lock(tmp_path, alone=False):
+    with work_lock(tmp_path):
         assert is_worked_on(tmp_path)
     assert not is_worked_on(tmp_path)
 
 
-def test_a_run_that_must_be_alone_names_an_idle_stack_as_such(tmp_path: Path):
-    with (
-        up_lock(tmp_path),
-        work_lock(tmp_path, alone=False),
-        pytest.raises(CommandError, match=r"`evoq up` is on in .*: end `evoq up`"),
-        work_lock(tmp_path, alone=True),
-    ):
-        pass
+def test_a_command_is_alone_until_another_works_on_runs(tmp_path: Path):
+    with work_lock(tmp_path) as first, work_lock(tmp_path) as second:
+        assert (first, second) == (True, False)
+    with work_lock(tmp_path) as third:
+        assert third
 
 
-def test_a_run_that_must_be_alone_names_other_runs(tmp_path: Path):
-    with (
-        work_lock(tmp_path, alone=False),
-        pytest.raises(CommandError, match="other runs are going on"),
-        work_lock(tmp_path, alone=True),
-    ):
-        pass
+def test_one_process_at_a_time_works_on_a_run_that_workers_leave_alone(tmp_path: Path):
+    assert not is_held(tmp_path, "r")
+    with run_lock(tmp_path, "r"), run_lock(tmp_path, "other"):
+        assert is_held(tmp_path, "r")
+        with (
+            pytest.raises(CommandError, match="end it with `evoq pause r`"),
+            run_lock(tmp_path, "r"),
+        ):
+            pass
+    assert not is_held(tmp_path, "r")
