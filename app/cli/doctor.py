@@ -84,7 +84,8 @@ def _findings(screen: Screen) -> Iterator[Finding]:
     try:
         target = find_target()
     except UsageError as error:
-        yield Finding("addresses", False, error.what, error.remedy, required=True)
+        what = f"{error.where}: {error.what}"
+        yield Finding("addresses", False, what, error.remedy, required=True)
         return
     yield from (_deployment(target) if target.deployed else _embedded(target))
     evaluating = _evaluating(target)

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from app import bootstrap
 from app.adapters.model.providers.spec import model_spec
-from app.adapters.problems import configures_problem, foreign_name, replaced_keys
+from app.adapters.problems import configures_problem, replaced_keys
 from app.adapters.tuning.cma import ask
 from app.cli.local_model import with_local_model
 from app.config.checks import (
@@ -36,7 +36,6 @@ from app.config.layers import (
     from_environment,
     from_file,
     is_experiment,
-    known_setting,
     problem_options,
 )
 from app.config.lite import Experiment
@@ -188,7 +187,6 @@ def read_layers(
         of this machine offers one.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    _refuse_foreign(assignments or ())
     line = Choices(COMMAND_LINE, {**from_assignments(assignments or ()).values, **given})
     choices = [with_templates(layer, Path()) for layer in (line, from_environment(os.environ))]
     if not config:
@@ -200,24 +198,6 @@ def read_layers(
     if file is None:
         return SettingLayers(tuple(with_local_model(choices)), path)
     return SettingLayers(tuple(with_local_model([*choices, with_templates(file, path.parent)])))
-
-
-def _refuse_foreign(assignments: Sequence[str]) -> None:
-    """Makes sure that no setting has the name that another engine gives it.
-
-    Raises:
-      UsageError: One has; the remedy is the name that works here.
-    """
-    for assignment in assignments:
-        name = assignment.partition("=")[0].strip()
-        section, _, rest = name.partition(".")
-        if (section in RunSettings.model_fields and not rest) or known_setting(section, rest):
-            continue
-        found = foreign_name(name)
-        if found is not None:
-            raise UsageError(
-                f"`{name}` is a name of {found.engine}", where="--set", remedy=found.remedy
-            )
 
 
 def with_templates(layer: Choices, around: Path) -> Choices:

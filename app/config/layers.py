@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from app.config import lite, yaml_values
+from app.config.foreign_names import ForeignName, foreign_names_of, foreign_variables
 from app.config.models import ModelSettings
 from app.config.places import VARIABLES, places
 from app.config.settings import Owner, RunSettings, Section, Settings
@@ -120,6 +121,10 @@ def from_environment(environment: Mapping[str, str]) -> Choices:
       UsageError: A variable of a known section names no setting of it, or a name is misspelt.
     """
     given = {name: text for name, text in sorted(environment.items()) if text}
+    for variable, meant in _foreign(given).items():
+        raise UsageError(
+            f"it is a name of {meant.engine}", where=variable, remedy=meant.remedy_of_variables
+        )
     for variable, known in misspelt(given).items():
         raise UsageError(
             "there is no such variable",
@@ -208,11 +213,22 @@ def misspelt(names: Iterable[str]) -> dict[str, str]:
     return meant
 
 
+def _foreign(names: Iterable[str]) -> dict[str, ForeignName]:
+    """Returns the variables that are named as another engine names what they set."""
+    known, foreign = _known_variables(), foreign_variables()
+    return {name: foreign[name] for name in names if name in foreign and name not in known}
+
+
 def wrong_variables() -> dict[str, str]:
     """Returns the variables of this process that cannot be used, each with the reason."""
+    given = [name for name, text in sorted(os.environ.items()) if text]
     wrong = {
         name: f"there is no such variable; did you mean {known}?"
-        for name, known in misspelt(name for name, text in os.environ.items() if text).items()
+        for name, known in misspelt(given).items()
+    }
+    wrong |= {
+        name: f"it is a name of {meant.engine}. {meant.remedy_of_variables}"
+        for name, meant in _foreign(given).items()
     }
     try:
         Settings()
@@ -359,6 +375,14 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
         return {f"{name}.{template}": text for template, text in value.items()}
     if known_setting(section, rest):
         return {name: value}
+    if foreign := foreign_names_of(name, value):
+        [(first, meant), *others] = foreign.items()
+        remedies = [meant.remedy, *(f"`{one}`: {found.remedy}" for one, found in others)]
+        if where.startswith(PREFIX):
+            remedies = [meant.remedy_of_variables]
+        raise UsageError(
+            f"`{first}` is a name of {meant.engine}", where=where, remedy=" ".join(remedies)
+        )
     near = _closest(name, _known_keys())
     raise UsageError(
         f"unknown setting `{name}`",

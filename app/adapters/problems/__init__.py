@@ -4,9 +4,8 @@ What is here reads files and text, and builds values.  Running anything of a pro
 sandbox's business.  A format is a package beside `openevolve` and a line in `loading.FORMATS`.
 """
 
-from app.adapters.problems.foreign_names import foreign_name
 from app.adapters.problems.loading import load, reload
 from app.adapters.problems.openevolve.config_yaml import configures_problem
 from app.adapters.problems.openevolve.folder import replaced_keys
 
-__all__ = ["configures_problem", "foreign_name", "load", "reload", "replaced_keys"]
+__all__ = ["configures_problem", "load", "reload", "replaced_keys"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.problems.openevolve.keys import KEYS
 from app.cli.application import COMMANDS
 from app.config.layers import known_setting
+from app.config.openevolve_keys import KEYS
 from app.config.recipes import parameter_names
 from app.domain.search.recipes import RECIPES
 

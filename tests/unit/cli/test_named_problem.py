@@ -1,14 +1,28 @@
 """What the arguments of a command name, and what of a configuration is said to be replaced."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from app.adapters.problems import foreign_name
-from app.adapters.problems.foreign_names import _FUNSEARCH_LITE, _SHINKA
-from app.adapters.problems.openevolve.keys import KEYS
 from app.cli.plan import load_problem, named_problem, plan_run, read_layers
-from app.config.layers import ADDRESSES, UsageError, known_setting
+from app.config.foreign_names import (
+    _FUNSEARCH_LITE,
+    _SHINKA,
+    foreign_name,
+    foreign_variables,
+    variable_of,
+)
+from app.config.layers import (
+    ADDRESSES,
+    UsageError,
+    _known_variables,
+    from_environment,
+    known_setting,
+    misspelt,
+    wrong_variables,
+)
+from app.config.openevolve_keys import KEYS
 from app.config.recipes import parameter_names, recipe
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "bin_packing"
@@ -130,3 +144,58 @@ def test_a_name_of_another_engine_is_accepted_or_refused_with_the_one_that_works
         elif dot and section == "strategy":
             assert rest in PARAMETERS, written
         assert written not in ADDRESSES
+
+
+@pytest.mark.parametrize("name", sorted(set(FOREIGN)))
+def test_a_variable_with_a_name_of_another_engine_is_refused_with_the_one_that_works(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in {variable_of(name), variable_of(name.replace(".", "_"))}:
+        monkeypatch.setenv(variable, "1")
+        wrong = wrong_variables()
+        # It is one of ours, or the misspelling of one.
+        if variable in _known_variables() or variable not in foreign_variables():
+            monkeypatch.delenv(variable)
+            continue
+        with pytest.raises(UsageError, match="is a name of") as refused:
+            from_environment({variable: "1"})
+        assert refused.value.where == variable
+        assert refused.value.remedy in wrong[variable]
+        for written in re.findall(r"EVOQ_\w+", refused.value.remedy):
+            assert not misspelt([written]), written
+            section, _, rest = written.removeprefix("EVOQ_").lower().partition("__")
+            assert known_setting(section, rest.replace("__", ".")) or section == "strategy"
+        monkeypatch.delenv(variable)
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "works"),
+    [
+        (
+            "database: {num_islands: 3}\nsearch: {seed: 2}\n",
+            "database.num_islands",
+            "search.islands",
+        ),
+        ("llm: {primary_model: m}\nbudget: {proposals: 3}\n", "llm.primary_model", "llm.model"),
+        ("evo_config: {num_generations: 3}\n", "evo_config.num_generations", "budget.proposals"),
+        ("max_generations: 3\n", "max_generations", "budget.proposals"),
+        ("search: {seed: 2}\ncontroller: {task_buffer: 3}\n", "task_buffer", "queue.generating"),
+    ],
+)
+def test_a_file_of_settings_with_a_name_of_another_engine_says_which_works(
+    tmp_path: Path, text: str, named: str, works: str
+) -> None:
+    (tmp_path / "ours.yaml").write_text(text)
+
+    with pytest.raises(UsageError, match=rf"{named}` is a name of .*Write {works}"):
+        read_layers([], str(tmp_path / "ours.yaml"))
+
+
+def test_each_name_of_another_engines_section_is_answered_at_once(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text("evo_config: {num_generations: 3, max_api_costs: 2}\n")
+
+    with pytest.raises(UsageError) as refused:
+        read_layers([], str(tmp_path / "ours.yaml"))
+
+    assert "budget.proposals" in refused.value.remedy
+    assert "budget.cost_usd" in refused.value.remedy

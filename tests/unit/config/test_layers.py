@@ -250,7 +250,7 @@ def test_a_problems_own_configuration_is_recognised_by_its_keys(text, foreign):
 def test_a_file_of_another_program_is_refused_and_not_read_for_its_one_common_key():
     text = "run_id: demo\nseed: 42\nevaluator: {capacity: 100}\nllm_providers: []\n"
 
-    with pytest.raises(UsageError, match=r"f\.yaml: unknown setting `run_id`"):
+    with pytest.raises(UsageError, match=r"f\.yaml: `run_id` is a name of FunSearch-Lite"):
         from_file(text, "f.yaml", foreign=configures_problem)
 
 

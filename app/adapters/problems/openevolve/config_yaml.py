@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from app.adapters.problems.openevolve.keys import KEYS, MODEL_KEYS, Key, Kind
 from app.adapters.problems.yaml_text import composed, guarded, pairs
 from app.config import yaml_values
+from app.config.openevolve_keys import KEYS, MODEL_KEYS, Key, Kind
 from app.domain.problem import ProblemError
 from app.domain.secrets import KEY_NAME, REDACTED, without_keys
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from app.adapters.problems import options as option
 from app.adapters.problems.openevolve.config_yaml import Config, variable
-from app.adapters.problems.openevolve.keys import KEYS, MODEL_KEYS
 from app.adapters.problems.options import modules
+from app.config.openevolve_keys import KEYS, MODEL_KEYS
 from app.domain.evaluation import COMBINED
 from app.domain.problem import Axis, EditRules, Limits, ProblemError
 from app.domain.search.features import COMPLEXITY, DIVERSITY

@@ -5,9 +5,9 @@ import pytest
 
 from app.adapters.problems import load, reload
 from app.adapters.problems.openevolve.config_yaml import without_secrets
-from app.adapters.problems.openevolve.keys import KEYS, MODEL_KEYS, Key, Kind
 from app.config.checks import without_judges
 from app.config.layers import UsageError, from_assignments, known_setting
+from app.config.openevolve_keys import KEYS, MODEL_KEYS, Key, Kind
 from app.config.resolve import resolved
 from app.domain.operator import Role
 from app.domain.problem import Axis, Problem, ProblemError

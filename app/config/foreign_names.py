@@ -1,9 +1,10 @@
 """Names of settings in other engines, each with the name that works here."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from app.adapters.problems.openevolve.keys import KEYS, Key
+from app.config.openevolve_keys import KEYS, Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,11 @@ class ForeignName:
 
     engine: str
     remedy: str
+
+    @property
+    def remedy_of_variables(self) -> str:
+        """The remedy with the variables that set the settings it names."""
+        return _SETTING.sub(lambda name: variable_of(name.group()), self.remedy)
 
 
 def foreign_name(name: str) -> ForeignName | None:
@@ -32,6 +38,39 @@ def foreign_name(name: str) -> ForeignName | None:
     return None
 
 
+def foreign_names_of(name: str, value: object) -> dict[str, ForeignName]:
+    """Returns the names of other engines that a setting or a whole section stands for, by name."""
+    found = foreign_name(name)
+    if found is not None:
+        return {name: found}
+    if not isinstance(value, dict):
+        return {}
+    inner = {f"{name}.{key}" for key in value}
+    return {each: found for each in sorted(inner) if (found := foreign_name(each)) is not None}
+
+
+def variable_of(setting: str) -> str:
+    """Returns the variable that sets a setting, or would if there were one."""
+    return f"EVOQ_{setting.replace('.', '__').upper()}"
+
+
+def foreign_variables() -> dict[str, ForeignName]:
+    """Returns the variables that would set what other engines name, by variable.
+
+    Sections are parted from names by two underscores, or by one as in names of other programs.
+    """
+    names = [key.name for key in KEYS if key.setting != key.name]
+    names += [*_FUNSEARCH_LITE, *_SHINKA]
+    names += [f"{section}.{name}" for section in _SHINKA_SECTIONS for name in _SHINKA]
+    found = {}
+    for name in names:
+        meant = foreign_name(name)
+        assert meant is not None
+        for variable in (variable_of(name), variable_of(name.replace(".", "_"))):
+            found.setdefault(variable, meant)
+    return found
+
+
 def _of_openevolve(key: Key) -> str:
     if key.setting:
         return f"Write {key.setting}."
@@ -44,6 +83,11 @@ def _of_openevolve(key: Key) -> str:
         f"{key.shapes.removeprefix('a key of Evoqueue: ')}."
     )
 
+
+_SETTING = re.compile(
+    r"\b(?:search|llm|queue|budget|sandbox|prompts|problem|strategy)\.[a-z_]+(?:\.[a-z_]+)*"
+)
+"""A setting in a remedy."""
 
 _SETTINGS: Mapping[str, str] = {
     "llm.api_key": "llm.api_key_variable, the name of the variable with the key",
