@@ -12,10 +12,10 @@ class Kind(enum.StrEnum):
     """What a value must be; the text is what an error message shows."""
 
     INTEGER = "an integer"
-    NUMBER = "a number"
+    NUMBER = "a finite number"
     TRUTH = "true or false"
     TEXT = "a string"
-    NUMBERS = "a list of numbers"
+    NUMBERS = "a list of finite numbers"
     TEXTS = "a list of strings"
     MODELS = "a list of mappings, one a model"
     MAPPING = "a mapping"

@@ -18,6 +18,10 @@ RULES = PromptRules()
 """The defaults of the section `prompts`."""
 
 
+_LARGEST_INTEGER = 2**63 - 1
+"""That the ledger holds."""
+
+
 class Owner(enum.StrEnum):
     """The process whose value of a setting holds; a setting that names none is the run's."""
 
@@ -46,11 +50,11 @@ class Section(BaseModel):
 class BudgetSettings(Section):
     """Hard caps of a run; work in flight counts."""
 
-    proposals: int = Field(100, ge=1)
+    proposals: int = Field(100, ge=1, le=MOST)
     """Children the run may propose; its seeds do not count."""
     wall_seconds: float | None = Field(None, gt=0)
     """Seconds the run may take from its creation on, pauses included."""
-    tokens: int | None = Field(None, ge=1)
+    tokens: int | None = Field(None, ge=1, le=_LARGEST_INTEGER)
     """Tokens the run may use, of prompts and completions together."""
     cost_usd: float | None = Field(None, gt=0)
     """US dollars the run's completions may cost."""
@@ -61,7 +65,7 @@ class SearchSettings(Section):
 
     strategy: str = "map_elites"
     """Name of the recipe that the search follows."""
-    seed: int = Field(42, ge=0)
+    seed: int = Field(42, ge=0, le=_LARGEST_INTEGER)
     """Seed of every random draw of the run."""
     islands: int | None = Field(None, ge=1, le=1000)
     """Number of islands, sub-populations that evolve separately. Without a value, one for each 500
@@ -157,13 +161,13 @@ class NestedSettings(Section):
 class QueueSettings(Section):
     """Back-pressure, and the recovery of lost work."""
 
-    generating: int | None = Field(None, ge=1)
+    generating: int | None = Field(None, ge=1, le=MOST)
     """Most proposals that wait for their operator. Without a value, it follows from measurements
     and from what the workers hold."""
-    evaluating: int | None = Field(None, ge=1)
+    evaluating: int | None = Field(None, ge=1, le=MOST)
     """Proposals under test from which on no further proposal is planned. Without a value, it
     follows from measurements and from what the workers hold."""
-    trials_at_once: int | None = Field(None, ge=1)
+    trials_at_once: int | None = Field(None, ge=1, le=MOST)
     """Most trials of the run that are in a sandbox at once, over all workers. Without a value, as
     many as the workers have places."""
     weight: float = Field(1.0, gt=0, le=MOST)

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -242,7 +243,11 @@ def _fits(kind: Kind, value: Any) -> bool:
         case Kind.INTEGER:
             return isinstance(value, int) and not isinstance(value, bool)
         case Kind.NUMBER:
-            return isinstance(value, int | float) and not isinstance(value, bool)
+            return (
+                isinstance(value, int | float)
+                and not isinstance(value, bool)
+                and abs(value) <= sys.float_info.max
+            )
         case Kind.TRUTH:
             return isinstance(value, bool)
         case Kind.TEXT:
@@ -260,7 +265,9 @@ def _fits(kind: Kind, value: Any) -> bool:
             return all(_fits(Kind.INTEGER, count) for count in counts)
         case Kind.RANGES:
             return isinstance(value, dict) and all(
-                _fits(Kind.NUMBERS, ends) for ends in value.values()
+                isinstance(ends, list)
+                and all(isinstance(end, float) or _fits(Kind.NUMBER, end) for end in ends)
+                for ends in value.values()  # an end that is not finite is refused with its axis
             )
 
 

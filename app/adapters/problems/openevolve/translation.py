@@ -241,12 +241,12 @@ def _key_variable(config: Config, models: Sequence[Mapping[str, Any]]) -> str | 
 
 
 def _above_zero(config: Config, key: str, default: float) -> float:
-    value = float(config.values.get(key, default))
+    value = config.values.get(key, default)
     if not 0 < value < 1e9:
         raise ProblemError(
             f"`{key}` must be above 0 and below 1e9",
             where=config.place(key),
-            value=str(config.values[key]),
+            value=str(config.values[key])[:80],
             remedy="Correct the value, or remove the key to have the default.",
         )
-    return value
+    return float(value)

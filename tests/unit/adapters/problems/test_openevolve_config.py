@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from app.adapters.problems import load, reload
-from app.adapters.problems.openevolve.config_yaml import without_secrets
+from app.adapters.problems.openevolve.config_yaml import read, without_secrets
 from app.config.checks import without_judges
 from app.config.layers import UsageError, from_assignments, known_setting
 from app.config.openevolve_keys import KEYS, MODEL_KEYS, Key, Kind
@@ -479,3 +479,45 @@ def test_judges_without_a_model_are_left_out_or_refused(tmp_path):
     assert "use_llm_feedback" in notices[0]
     with pytest.raises(UsageError, match="judges"):
         without_judges(resolved([from_assignments(["llm.feedback=true"])], {}))
+
+
+_NUMERIC = {
+    Kind.NUMBER: "{}",
+    Kind.NUMBERS: "[0.5, {}]",
+}
+ENDLESS = (".inf", "-.inf", ".nan", "1e999", "1" + "0" * 400)
+
+
+@pytest.mark.parametrize("number", ENDLESS, ids=["inf", "-inf", "nan", "1e999", "a long integer"])
+@pytest.mark.parametrize("key", [key for key in KEYS if key.kind in _NUMERIC], ids=str)
+def test_a_number_that_is_not_finite_is_refused_wherever_one_is_meant(
+    key: Key, number: str
+) -> None:
+    text = _NUMERIC[key.kind].format(number)
+    section, dot, name = key.name.rpartition(".")
+    written = f"{section}: {{{name}: {text}}}" if dot else f"{name}: {text}"
+
+    with pytest.raises(ProblemError, match=rf"`{key.name}` must be .*finite"):
+        read(written, "config.yaml")
+
+
+@pytest.mark.parametrize("key", [key for key in MODEL_KEYS if key.kind is Kind.NUMBER], ids=str)
+def test_a_number_of_a_model_is_finite(key: Key) -> None:
+    with pytest.raises(ProblemError, match=rf"`llm.models.0.{key.name}` must be a finite number"):
+        read(f"llm: {{models: [{{name: m, {key.name}: .inf}}]}}", "config.yaml")
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS if key.kind is Kind.INTEGER], ids=str)
+def test_an_integer_that_nothing_can_hold_is_refused_by_its_key_or_taken(
+    key: Key, tmp_path: Path
+) -> None:
+    section, dot, name = key.name.rpartition(".")
+    for number in (".inf", ".nan", "1" + "0" * 400):
+        written = f"{section}: {{{name}: {number}}}" if dot else f"{name}: {number}"
+        why = key.name
+        try:
+            problem = problem_with(tmp_path, written)
+            resolved([], problem.suggestions, problem.suggested_by)
+        except (ProblemError, UsageError) as refused:
+            why = str(refused)
+        assert key.name in why
