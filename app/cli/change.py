@@ -66,6 +66,7 @@ def given(
     Raises:
       UsageError: A setting is unknown, or none of the run.
     """
+    from app.cli.local_model import with_local_model
     from app.cli.plan import with_templates
     from app.config.checks import require_owned_by_run
     from app.config.layers import Choices, from_assignments
@@ -74,6 +75,7 @@ def given(
     layer = with_templates(Choices("--set", values), Path())
     if not local:
         require_owned_by_run([layer])
+    [layer] = with_local_model([layer])
     values = dict(layer.values)
     asked = [str(value) for name, value in values.items() if name.startswith("llm.")]
     # `human` is a provider here.

@@ -305,6 +305,11 @@ def plan_run(
     Raises:
       UsageError: A setting is wrong, or an operator needs a model and none is named.
     """
+    if not no_model:
+        own = Choices(PROBLEMS_OWN, problem.suggestions, problem.notices)
+        *given, own = with_local_model([*layers.choices, own])
+        layers = replace(layers, choices=tuple(given))
+        problem = replace(problem, suggestions=own.values, notices=own.notices)
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     notices = [*problem.notices, *resolution.notices]
     notices += [text for layer in layers.choices for text in layer.notices]

@@ -84,6 +84,11 @@ class Control:
         try:
             given = from_values(values, "the request")
             require_owned_by_run([given])
+            if given.values.get("llm.model") == "auto":
+                raise ChangeRefused(
+                    f"a command asks the servers of its machine: give the model's name, or use "
+                    f"`evoq change {run.name} --set llm.model=auto`"
+                )
             problem = self.ctx.problem(run.problem)
             revision = revision_of(run, given.values, problem, self.ctx.operators)
         except UsageError as error:
