@@ -105,9 +105,7 @@ def _with_models_of_lists(layer: Choices, layers: Sequence[Choices], counting: s
 
     def of(where: str, provider: Any, address: Any) -> tuple[str, str]:
         if provider is not None:
-            raise _beside_provider(
-                f"{where.removesuffix('.name').removesuffix('.model')}.provider", provider
-            )
+            raise _beside_provider(f"{where.rpartition('.')[0]}.provider", provider)
         own = address if address is not None else shared and shared[1]
         found = _servers(None if own is None else str(own), f"{where}={AUTO}")
         server = found[0]
