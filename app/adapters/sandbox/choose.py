@@ -1,5 +1,7 @@
 """Picks the sandbox of this machine."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +14,10 @@ from app.config.settings import SandboxSettings
 from app.ports.protocols import Misconfigured, Sandbox, Unavailable
 
 _ANSWER_SECONDS = 2.0
+_OF_CONTAINERS = ("cpus", "image", "owner")
+_OF_PROCESSES = ("environments", "build_hosts", "unisolated_builds", "unbounded_processes")
+"""Settings that only one of the two isolations has, and that say how strict it is in no way that
+the other would have to refuse."""
 
 
 class MachineSandbox(Sandbox, Protocol):
@@ -69,6 +75,7 @@ def choose(
         may_build=may_build,
     )
     if sandbox is not None:
+        _say_without_effect(settings, _OF_PROCESSES, "containers", "child processes", show_progress)
         return sandbox
     return _processes(settings, show_progress, f"the engine has no image {settings.image}")
 
@@ -101,6 +108,7 @@ def _processes(settings: SandboxSettings, show_progress: ShowProgress, why: str)
                 f"sandbox.backend=docker, or leave sandbox.{name} (EVOQ_SANDBOX__{name.upper()}) "
                 f"out"
             )
+    _say_without_effect(settings, _OF_CONTAINERS, "child processes", "containers", show_progress)
     folder = Path(settings.environments) if settings.environments else None
     environments = Environments(
         folder=folder,
@@ -114,6 +122,25 @@ def _processes(settings: SandboxSettings, show_progress: ShowProgress, why: str)
         environments=environments,
         unbounded_processes=settings.unbounded_processes,
     )
+
+
+def _say_without_effect(
+    settings: SandboxSettings, names: Sequence[str], used: str, meant: str, say: ShowProgress
+) -> None:
+    """Says which settings differ from their defaults and have no effect in the isolation used."""
+    fields = SandboxSettings.model_fields
+    values = settings.model_dump(include=set(names))
+    given = [
+        f"sandbox.{name}={json.dumps(values[name])}"
+        for name in names
+        if values[name] != fields[name].default
+    ]
+    if given:
+        verb = "has" if len(given) == 1 else "have"
+        say(
+            f"sandbox: {', '.join(given)} {verb} no effect: programs run in {used}, and only "
+            f"{meant} have such a setting"
+        )
 
 
 def _pool(settings: SandboxSettings) -> PoolSettings:

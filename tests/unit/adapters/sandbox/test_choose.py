@@ -134,3 +134,43 @@ def test_auto_is_child_processes_where_no_engine_can_be_opened(
 
     assert isinstance(sandbox, ProcessSandbox)
     sandbox.close()
+
+
+OF_CONTAINERS = {"cpus": 2.0, "image": "mine:1", "owner": "us"}
+OF_PROCESSES = {
+    "environments": "/srv/environments",
+    "build_hosts": "pypi.example",
+    "unisolated_builds": True,
+    "unbounded_processes": True,
+}
+
+
+@pytest.mark.parametrize("name", [*OF_CONTAINERS, *OF_PROCESSES])
+@pytest.mark.parametrize("backend", ["process", "docker"])
+def test_a_setting_without_effect_in_the_isolation_in_use_is_said(
+    monkeypatch: pytest.MonkeyPatch, name: str, backend: str
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(containers, "remove_orphans", lambda *_: 0)
+    monkeypatch.setattr(containers.Images, "has_default", lambda self: True)
+    values = OF_CONTAINERS | OF_PROCESSES
+    settings = SandboxSettings(backend=backend, **{name: values[name]})
+
+    module.choose(settings, infra=INFRA, show_progress=shown.append).close()
+
+    said = [text for text in shown if f"sandbox.{name}=" in text and "no effect" in text]
+    assert bool(said) is (name in (OF_CONTAINERS if backend == "process" else OF_PROCESSES))
+
+
+@pytest.mark.parametrize("backend", ["process", "docker"])
+def test_nothing_is_said_of_settings_that_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(containers, "remove_orphans", lambda *_: 0)
+    monkeypatch.setattr(containers.Images, "has_default", lambda self: True)
+
+    settings = SandboxSettings(backend=backend)
+    module.choose(settings, infra=INFRA, show_progress=shown.append).close()
+
+    assert shown == []
