@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from app.cli.measurement import Calls, Measurement, Overhead
+    from app.cli.plan import Unchangeable
     from app.config.settings import RunSettings
     from app.domain.problem import Problem as LoadedProblem
     from app.ports.protocols import Protection, Sandbox
@@ -34,7 +35,7 @@ def check(
 ) -> int:
     """Loads a problem, evaluates its seeds in the sandbox, and prints what was understood.
 
-    Needs no service. Exit status 1 when a run of the problem could not begin.
+    Needs no service. Exit status 1 when no seed can be measured.
 
     Examples:
       evoq check examples/online_bin_packing
@@ -53,14 +54,15 @@ def check(
     with open_sandbox(resolution.settings.sandbox, screen) as sandbox:
         tried = _try(loaded, sandbox, compare=compare)
     notices = [*loaded.notices, *resolution.notices, *tried.notices]
-    unchanging = unchangeable(loaded, layers)
-    usable = tried.measured_any and not unchanging
+    unchanging = unchangeable(loaded, layers) if tried.measured_any else None
+    usable = tried.measured_any
     document = {
         **_understood(loaded, resolution.settings, notices),
         **tried.document(),
         "references": list(loaded.references),
         "modes_compared": compare,
         "usable": usable,
+        "needs": f"{unchanging.reason} {unchanging.remedy}" if unchanging else "",
     }
     _print_understood(document, screen)
     _print_tried(tried, screen, verbose=verbose)
@@ -69,10 +71,10 @@ def check(
     for notice in notices:
         screen.note(f"notice: {notice}")
     if usable:
-        screen.say(_beginning(tried.seeds))
+        screen.say(_searching(unchanging) if unchanging else _beginning(tried.seeds))
         screen.answer(document)
         return DONE
-    error = _unchangeable(unchanging) if tried.measured_any else _all_failed(loaded, tried)
+    error = _all_failed(loaded, tried)
     screen.note(f"error: {error.message}")
     screen.answer({**document, "error": error.document()})
     return FAILED
@@ -153,12 +155,12 @@ def _print_tried(tried: _Tried, screen: Screen, *, verbose: bool) -> None:
         screen.say(tried.calls.text(tried.overhead))
 
 
-def _unchangeable(reason: str) -> ErrorReport:
-    """Returns that no run can begin, because nothing could change the program."""
-    from app.cli.plan import UNCHANGEABLE_REMEDY
-
-    what = f"no proposal could change the program: {reason}"
-    return ErrorReport("problem", f"{what} {UNCHANGEABLE_REMEDY}", what, remedy=UNCHANGEABLE_REMEDY)
+def _searching(unchanging: Unchangeable) -> str:
+    """Returns what a run needs beside a problem that can be measured."""
+    return (
+        f"The problem can be measured. A run cannot begin yet, because no proposal could change "
+        f"the program: {unchanging.reason} {unchanging.remedy}"
+    )
 
 
 def _all_failed(problem: LoadedProblem, tried: _Tried) -> ErrorReport:

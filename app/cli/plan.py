@@ -65,9 +65,13 @@ COMMAND_LINE = "the command line"
 _YAML = (".yaml", ".yml")
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 A_DAY_SECONDS = 86_400.0
-UNCHANGEABLE_REMEDY = (
+_MODEL_REMEDY = (
     "Name a model, as --set llm.model=NAME; without one only Python programs change: their "
     "numbers, expressions, texts and lists inside the EVOLVE-BLOCK markers."
+)
+_OPERATOR_REMEDY = (
+    "Leave search.operators out, or give one that asks the model a weight, as "
+    "--set 'search.operators={rewrite: 1}'."
 )
 _TRIED = 3  # proposals on each seed; one of `mutate` makes 30 attempts
 TEMPLATE_DIR = "prompts.template_dir"
@@ -357,7 +361,7 @@ def plan_run(
             f"no proposal could change the program: {reason}",
             where="search.operators",
             value=", ".join(sorted(used)),
-            remedy=UNCHANGEABLE_REMEDY,
+            remedy=_remedy_of_unchangeable(settings),
         )
     if reproducible:
         queue = settings.queue.model_copy(update={"generating": 1, "evaluating": 1})
@@ -382,15 +386,29 @@ def plan_run(
     return RunPlan(problem, settings, mix, tuple(notices), reproducible)
 
 
-def unchangeable(problem: Problem, layers: SettingLayers) -> str:
-    """Returns why no proposal of a run could change its program; "" if one could.
+@dataclass(frozen=True, slots=True)
+class Unchangeable:
+    """Why no proposal of a run could change its program, and what lets one."""
+
+    reason: str
+    remedy: str
+
+
+def unchangeable(problem: Problem, layers: SettingLayers) -> Unchangeable | None:
+    """Returns why no proposal of a run could change its program; None if one could.
 
     Raises:
       UsageError: As `plan_run`.
     """
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     resolution, _ = _without_keyless_models(resolution)
-    return _unchangeable(problem, _without_operators_of_models(resolution))
+    settings = _without_operators_of_models(resolution)
+    reason = _unchangeable(problem, settings)
+    return Unchangeable(reason, _remedy_of_unchangeable(settings)) if reason else None
+
+
+def _remedy_of_unchangeable(settings: RunSettings) -> str:
+    return _OPERATOR_REMEDY if settings.llm.mix else _MODEL_REMEDY
 
 
 def _without_operators_of_models(resolution: Resolved) -> RunSettings:

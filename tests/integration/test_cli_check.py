@@ -1,5 +1,6 @@
 """`evoq check` and `evoq evaluate`, in the real process sandbox."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -271,10 +272,11 @@ def test_a_text_that_no_operator_can_change_is_refused_before_the_first_proposal
 ):
     result = evoq(command, text_folder(tmp_path / "problem"))
 
-    assert result.code == (1 if command == "check" else 2)
-    assert "no proposal could change the program" in result.err
-    assert "'mutate' edits Python, and this program is 'text'" in result.err
-    assert "Name a model" in result.err
+    assert result.code == (0 if command == "check" else 2)
+    said = result.out + result.err
+    assert "no proposal could change the program" in said
+    assert "'mutate' edits Python, and this program is 'text'" in said
+    assert "Name a model" in said
 
 
 @pytest.mark.parametrize("command", ["check", "run"])
@@ -286,8 +288,33 @@ def test_a_python_program_without_anything_to_edit_is_refused(
 
     result = evoq(command, folder)
 
-    assert result.code == (1 if command == "check" else 2)
-    assert "No edit made a new program of its parent" in result.err
+    assert result.code == (0 if command == "check" else 2)
+    assert "No edit made a new program of its parent" in result.out + result.err
+
+
+def test_a_problem_that_can_be_measured_and_needs_a_model_says_so_in_its_document(
+    evoq: Evoq, tmp_path: Path
+):
+    result = evoq("check", text_folder(tmp_path / "problem"), "--json")
+
+    assert result.code == 0
+    assert result.json["usable"] is True
+    assert result.json["seeds"][0]["fitness"] == 1.0
+    assert "Name a model, as --set llm.model=NAME" in result.json["needs"]
+
+
+def test_a_model_that_no_operator_asks_is_asked_by_one_that_the_remedy_names(
+    evoq: Evoq, tmp_path: Path
+):
+    folder = text_folder(tmp_path / "problem")
+    model = ["--set", "llm.model=mock", "--set", "llm.base_url=http://127.0.0.1:1/v1"]
+    only = ["--set", "search.operators={mutate: 1}"]
+
+    needs = evoq("check", folder, "--json", *model, *only).json["needs"]
+    [other] = re.findall(r"--set '([^']+)'", needs)
+
+    assert evoq("check", folder, "--json", *model, "--set", other).json["needs"] == ""
+    assert evoq("check", folder, "--json", *model).json["needs"] == ""
 
 
 def test_a_text_can_be_changed_by_a_model(evoq: Evoq, tmp_path: Path):

@@ -195,6 +195,13 @@ ROWS = [
     ),
     Row([], "Name a model, as --set llm.model=NAME", [[MODEL]], of=TEXT),
     Row(
+        [MODEL, "search.operators={mutate: 1}"],
+        "Leave search.operators out, or give one that asks the model a weight, as "
+        "--set 'search.operators={rewrite: 1}'",
+        [[MODEL], [MODEL, "search.operators={rewrite: 1}"]],
+        of=TEXT,
+    ),
+    Row(
         [MODEL, "search.operators={diff: 1}"],
         "or use an operator that writes the program, as --set 'search.operators={rewrite: 1}'",
         [[MODEL, "search.operators={rewrite: 1}"]],
