@@ -87,6 +87,9 @@ def _findings(screen: Screen) -> Iterator[Finding]:
         what = f"{error.where}: {error.what}"
         yield Finding("addresses", False, what, error.remedy, required=True)
         return
+    if wrong := _wrong_variables():
+        yield from wrong
+        return
     yield from (_deployment(target) if target.deployed else _embedded(target))
     evaluating = _evaluating(target)
     if any(worker.id.startswith(f"{socket.gethostname()}-") for worker in evaluating):
@@ -100,6 +103,17 @@ def _findings(screen: Screen) -> Iterator[Finding]:
     yield _local_servers()
     yield _disk(target)
     yield _gpu()
+
+
+def _wrong_variables() -> list[Finding]:
+    """Returns a finding for each variable that no worker could use."""
+    from app.config.layers import wrong_variables
+
+    remedy = "correct the variable, or leave it out"
+    return [
+        Finding("environment", False, f"{variable}: {why}", remedy, required=True)
+        for variable, why in wrong_variables().items()
+    ]
 
 
 def _python() -> Finding:
@@ -145,7 +159,7 @@ def _deployment(target: Target) -> Iterator[Finding]:
     else:
         yield Finding("Postgres", True, "answers", required=True)
         detail = f"at {schema.found or 'nothing'}, needed {schema.needed}"
-        remedy = "" if schema.current else "run `alembic upgrade head`"
+        remedy = "" if schema.current else schema.remedy
         yield Finding("schema", schema.current, detail, remedy, required=True)
         if schema.current:
             yield _places(target.database_url)
@@ -311,14 +325,15 @@ def _without_an_engine(target: Target) -> str:
 def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
     from app.cli.measurement import open_sandbox
     from app.config.settings import Settings
-    from app.ports.protocols import Unavailable
+    from app.ports.protocols import Misconfigured, Unavailable
 
     try:
         settings = Settings().sandbox
         with open_sandbox(settings, screen) as sandbox:
             protections = sandbox.protections()
     except Unavailable as error:
-        remedy = _without_an_engine(target)
+        # A wrong setting says itself what to write.
+        remedy = "" if isinstance(error, Misconfigured) else _without_an_engine(target)
         yield Finding("sandbox", False, str(error), remedy, required=not target.deployed)
         return
     yield Finding("sandbox cells", True, _warm_sandboxes(settings))

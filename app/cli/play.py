@@ -72,9 +72,15 @@ def _opponent(ledger: Ledger, run: Run, prefix: str | None) -> Program:
         else:
             ids = list(tx.programs.named(run.id, prefix))
         if len(ids) != 1 or ids[0] is None:
+            if prefix is None:
+                raise CommandError(
+                    f"{run.name}: no program has been measured yet. Wait for one, or let the run "
+                    f"go on with `evoq resume {run.name}`"
+                )
             found = "more than one program begins" if ids else "no program begins"
-            what = f"{found} with {prefix}" if prefix else "no program has been measured yet"
-            raise CommandError(f"{run.name}: {what}. `evoq export-programs` lists all of them")
+            raise CommandError(
+                f"{run.name}: {found} with {prefix}. `evoq metrics {run.name}` lists them"
+            )
         return tx.programs.get([ids[0]])[ids[0]]
 
 

@@ -89,7 +89,7 @@ def recorded(store: Store, run: int, generation: int | None = None) -> Iterator[
         if generation + 1 >= len(ends):
             raise CommandError(
                 f"--generation {generation}: the run has {len(ends) - 1} generations that have "
-                f"ended, counted from 0"
+                f"ended. Give a number from 0 to {len(ends) - 2}"
             )
         after, last = ends[generation : generation + 2]
     while True:

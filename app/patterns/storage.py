@@ -56,9 +56,12 @@ def choose(base: Path, scratch: Path, wanted: Storage | None = None) -> Storage:
             return storage
     if wanted in (None, Storage.COPY) and Storage.REFLINK in trials:
         return Storage.COPY
-    raise MountError(
-        f"{base}: no branch by {wanted or Storage.OVERLAY} can be made here; leave the choice open"
-    )
+    if wanted is None:
+        raise MountError(
+            f"{base}: it is mounted, so that only an overlay can branch it, and none can be made "
+            f"here; use a folder that is not mounted"
+        )
+    raise MountError(f"{base}: no branch by {wanted} can be made here; leave the choice open")
 
 
 def _reflink_works(base: Path, scratch: Path) -> bool:  # noqa: ARG001  the same file system

@@ -6,6 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+_ADVICE = re.compile(
+    r"`evoq |--set|EVOQ_[A-Z]|\b(?:set|start|give|name|use|leave|choose|run|correct|unset|install|"
+    r"raise|write|put|check|wait|end|add|remove|see|change|replay|unmount|return) ",
+    re.IGNORECASE,
+)
+"""Words by which the text of an error says what to do."""
 _SHORT = 4
 """Texts up to so many characters are punctuation."""
 
@@ -18,6 +24,21 @@ def remedies(module: Any) -> list[str]:
     tree = ast.parse(Path(module.__file__).read_text())
     texts = [text for node in ast.walk(tree) for value in _values(node) for text in _texts(value)]
     return [text for text in texts if len(text) > _SHORT]
+
+
+def advised(path: Path) -> list[str]:
+    """Returns the texts of exceptions that a module raises and that say what to do themselves."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Raise(exc=ast.Call(args=arguments, keywords=keywords)) if not any(
+                keyword.arg == "remedy" for keyword in keywords
+            ):
+                texts = (text for argument in arguments for text in _texts(argument))
+                found += [text for text in texts if _ADVICE.search(text)]
+            case _:
+                pass
+    return found
 
 
 def is_carried_out(text: str, tried: Sequence[str]) -> bool:
