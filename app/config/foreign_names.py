@@ -62,7 +62,7 @@ def foreign_variables() -> dict[str, ForeignName]:
     names = [key.name for key in KEYS if key.setting != key.name]
     names += [*_FUNSEARCH_LITE, *_SHINKA]
     names += [f"{section}.{name}" for section in _SHINKA_SECTIONS for name in _SHINKA]
-    found = {}
+    found: dict[str, ForeignName] = {}
     for name in names:
         meant = foreign_name(name)
         assert meant is not None

@@ -119,6 +119,8 @@ def lacks():
             pathlib.Path(place, "probe").write_text("")
         except OSError as error:
             found.append(str(error))
+    if os.environ.get("TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS") != "0":
+        found.append("a compiler may write one file larger than a trial may")
     return found
 
 def machine(path):

@@ -70,6 +70,9 @@ def program_environment(layout: SandboxLayout, directory: str) -> dict[str, str]
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
+        # `torch.compile` would compile headers of its own into one file beyond the largest that a
+        # trial may write, for a cache that ends with the trial.
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     }
 
 
