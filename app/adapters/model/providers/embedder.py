@@ -4,6 +4,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Any
 
 import openai
@@ -71,9 +72,9 @@ class OpenAIEmbedder:
         try:
             async with (
                 asyncio.timeout(spec.timeout_seconds),
-                await post(client, "/embeddings", body | dict(spec.extra_body)) as answer,
+                aclosing(await post(client, "/embeddings", body | dict(spec.extra_body))) as answer,
             ):
-                content = await answer.response.aread()
+                content = await answer.aread()
         except openai.APIStatusError as error:
             response = response_of(error.response)
             refused = error_body.read(response.text)

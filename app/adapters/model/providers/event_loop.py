@@ -15,6 +15,7 @@ from openai import AsyncOpenAI
 
 from app.adapters.model.congestion.gate import FixedGate, RequestGate
 from app.adapters.model.providers.http_client import openai_client
+from app.adapters.model.providers.paced_loop import PacedLoop
 from app.adapters.model.providers.spec import ModelSpec
 from app.ports.protocols import NEVER, Stop, Stopped, Unavailable
 
@@ -107,7 +108,7 @@ class ModelLoop:
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._starting:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = PacedLoop()
                 thread = threading.Thread(target=self._loop.run_forever, name="models", daemon=True)
                 thread.start()
                 self._end = weakref.finalize(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeAlias
@@ -16,7 +17,14 @@ from app.adapters.model.providers import chat, error_body, refusals
 from app.adapters.model.providers.bound_replies import BoundReplies
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.http_client import HttpResponse, post, response_of
+from app.adapters.model.providers.events import Events
+from app.adapters.model.providers.http_client import (
+    HttpResponse,
+    is_stream,
+    post,
+    read_to_end,
+    response_of,
+)
 from app.adapters.model.providers.longest_prompt import LongestPrompt
 from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.partial_results import merged, partial_results
@@ -248,38 +256,37 @@ class OpenAIModel:
     ) -> tuple[HttpResponse, Any] | TransientFailure:
         """Returns an answer and the value in it, or why it broke off; reports its tokens."""
         client = self._model_loop.client(self._spec)
-        async with await post(client, "/chat/completions", body) as events:
-            raw = events.response
+        async with aclosing(await post(client, "/chat/completions", body)) as raw:
             listening.received = lambda: raw.num_bytes_downloaded
-            if not events.streamed:
+            if not is_stream(raw):
                 content = await raw.aread()
                 listening.hear(max(1, len(content) // _CHARS_A_TOKEN))
                 return response_of(raw), error_body.document(content)
-            reply = StreamedReply(self._spec.max_tokens)
-            try:
-                async for event in events:
-                    if tokens := reply.add(event):
+            reply, events = StreamedReply(self._spec.max_tokens), Events()
+            async with aclosing(raw.aiter_bytes()) as blocks:
+                async for block in blocks:
+                    try:
+                        tokens = sum(map(reply.add, events.read(block)))
+                    except ValueError:
+                        reason = "a part of the answer is no JSON"
+                        return TransientFailure(Ended.FAILED, reason, billed=True)
+                    if tokens:
                         listening.hear(tokens)
-                    if reply.ended:
+                    if events.done or reply.ended or reply.error is not None:
                         break
-            # The event is not JSON, or not UTF-8.
-            except ValueError:
-                return TransientFailure(
-                    Ended.FAILED, "a part of the answer is no JSON", billed=True
-                )
-            except openai.APIError as error:
-                if isinstance(error, openai.APIConnectionError):
-                    raise
-                value: Any = {"error": error.body}
-            else:
-                value = reply.document()
-                if reply.choices and not (reply.finished or reply.ended or events.done):
-                    reason = f"the connection ended after {listening.tokens} tokens of a reply"
-                    return TransientFailure(Ended.FAILED, reason, billed=True)
-                if reply.choices and reply.usage is None:
-                    value["usage"] = self._estimated(reply, body)
-        request = raw.request
-        response = HttpResponse(raw.status_code, request.method, str(request.url), raw.headers, b"")
+                if events.done:
+                    await read_to_end(blocks)
+        response = HttpResponse(
+            raw.status_code, raw.request.method, str(raw.request.url), raw.headers, b""
+        )
+        if reply.error is not None:
+            return response, {"error": reply.error}
+        value = reply.document()
+        if reply.choices and not (reply.finished or reply.ended or events.done):
+            reason = f"the connection ended after {listening.tokens} tokens of a reply"
+            return TransientFailure(Ended.FAILED, reason, billed=True)
+        if reply.choices and reply.usage is None:
+            value["usage"] = self._estimated(reply, body)
         return response, value
 
     def _estimated(self, reply: StreamedReply, body: dict[str, Any]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from app.domain.prompting.tokens import estimated
 
 REASONING = ("reasoning_content", "reasoning")
 """Fields of a message in which servers write the thoughts of a model."""
+_HEAD = ("model", "system_fingerprint")
 _CHARS_A_TOKEN = 4
 # Most servers send one token in each part.
 _ONE_TOKEN_CHARS = 12
@@ -36,6 +37,7 @@ class StreamedReply:
 
     Attributes:
       ended: Why it is ended early, as a finish reason; "" while it is not.
+      error: That the endpoint has sent in place of a part; None without one.
       usage: The endpoint's count of tokens; None before it.
     """
 
@@ -46,6 +48,7 @@ class StreamedReply:
           most_tokens: That a choice may have.
         """
         self.ended = ""
+        self.error: object = None
         self.usage: Mapping[str, Any] | None = None
         self._most_chars = _OVERLONG * _CHARS_A_TOKEN * most_tokens
         self._choices: dict[int, _Choice] = {}
@@ -55,14 +58,19 @@ class StreamedReply:
         """Adds a part; returns about how many tokens it has."""
         if not isinstance(event, dict):
             return 0
-        for name in ("model", "system_fingerprint"):
-            if event.get(name):
-                self._head.setdefault(name, event[name])
-        if isinstance(event.get("usage"), dict):
-            self.usage = event["usage"]
-        choices = event.get("choices")
-        parts = choices if isinstance(choices, list) else []
-        return sum(self._add(part) for part in parts if isinstance(part, dict))
+        if event.get("error"):
+            self.error = event["error"]
+            return 0
+        if isinstance(usage := event.get("usage"), dict):
+            self.usage = usage
+        for name in _HEAD:
+            if name not in self._head and event.get(name):
+                self._head[name] = event[name]
+        tokens, parts = 0, event.get("choices")
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict):
+                tokens += self._add(part)
+        return tokens
 
     @property
     def choices(self) -> int:
@@ -100,15 +108,23 @@ class StreamedReply:
 
     def _add(self, part: Mapping[str, Any]) -> int:
         index, delta = part.get("index"), part.get("delta")
-        choice = self._choices.setdefault(index if isinstance(index, int) else 0, _Choice())
-        if isinstance(part.get("finish_reason"), str):
-            choice.finish = part["finish_reason"]
+        number = index if isinstance(index, int) else 0
+        choice = self._choices.get(number)
+        if choice is None:
+            choice = self._choices[number] = _Choice()
+        if isinstance(finish := part.get("finish_reason"), str):
+            choice.finish = finish
         if not isinstance(delta, dict):
             return 0
-        text = content_text(delta.get("content"))
+        content = delta.get("content")
+        # Nearly every part is a text and nothing else.
+        if isinstance(content, str) and content and len(delta) == 1:
+            choice.text.append(content)
+            return self._count(choice, len(content), choice.text)
+        text = content_text(content)
         refusal = delta.get("refusal")
         thought = next((delta[n] for n in REASONING if isinstance(delta.get(n), str)), "")
-        thought = thought or _thought(delta.get("content"))
+        thought = thought or _thought(content)
         if isinstance(refusal, str) and refusal:
             choice.refusal.append(refusal)
         if text:
@@ -116,9 +132,13 @@ class StreamedReply:
         if thought:
             choice.reasoning.append(thought)
         chars = len(text) + len(thought) + (len(refusal) if isinstance(refusal, str) else 0)
+        return self._count(choice, chars, choice.text if text else choice.reasoning)
+
+    def _count(self, choice: _Choice, chars: int, written: list[str]) -> int:
+        """Counts characters that were added to a text; returns about how many tokens they are."""
         choice.chars += chars
         if chars and choice.chars - choice.looked_at_chars >= _LOOK_CHARS and not choice.finish:
-            self._look(choice, choice.text if text else choice.reasoning)
+            self._look(choice, written)
         return (1 if chars <= _ONE_TOKEN_CHARS else chars // _CHARS_A_TOKEN) if chars else 0
 
     def _look(self, choice: _Choice, written: list[str]) -> None:
