@@ -45,6 +45,8 @@ class ChatRequest:
       last: The text of the user's last message.
       seed: None where the client gave none.
       max_tokens: None: no limit.
+      streamed: Whether the answer is a stream of events.
+      counted: Whether a streamed answer ends with its usage.
     """
 
     model: str
@@ -53,6 +55,8 @@ class ChatRequest:
     n: int
     seed: int | None
     max_tokens: int | None
+    streamed: bool = False
+    counted: bool = False
 
 
 def read_request(body: bytes, models: frozenset[str]) -> ChatRequest | ErrorReply:
@@ -83,13 +87,19 @@ def read_request(body: bytes, models: frozenset[str]) -> ChatRequest | ErrorRepl
     texts = _texts(document.get("messages"))
     if isinstance(texts, ErrorReply):
         return texts
-    return _invalid_number(document) or ChatRequest(
-        model,
-        "\n".join(text for _, text in texts),
-        next((text for role, text in reversed(texts) if role == "user"), texts[-1][1]),
-        document.get("n") or 1,
-        document.get("seed"),
-        document.get("max_completion_tokens") or document.get("max_tokens"),
+    return (
+        _invalid_number(document)
+        or _invalid_stream(document)
+        or ChatRequest(
+            model,
+            "\n".join(text for _, text in texts),
+            next((text for role, text in reversed(texts) if role == "user"), texts[-1][1]),
+            document.get("n") or 1,
+            document.get("seed"),
+            document.get("max_completion_tokens") or document.get("max_tokens"),
+            document.get("stream") or False,
+            (document.get("stream_options") or {}).get("include_usage") is True,
+        )
     )
 
 
@@ -131,3 +141,14 @@ def _invalid_number(document: dict[str, Any]) -> ErrorReply | None:
                 400, f"`{name}` must be from {least:g} to {most:g}, not {value!r}", param=name
             )
     return None
+
+
+def _invalid_stream(document: dict[str, Any]) -> ErrorReply | None:
+    """Returns the error of the parameters of a stream; None where they are valid."""
+    streamed, options = document.get("stream"), document.get("stream_options")
+    if streamed is not None and not isinstance(streamed, bool):
+        return ErrorReply(400, f"`stream` must be a boolean, not {streamed!r}", param="stream")
+    if options is None or (isinstance(options, dict) and streamed):
+        return None
+    wrong = "must be an object" if streamed else "is allowed with `stream` only"
+    return ErrorReply(400, f"`stream_options` {wrong}", param="stream_options")

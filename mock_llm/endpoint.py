@@ -6,17 +6,25 @@ import json
 import time
 import zlib
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from mock_llm.chat_request import PREFIX, ChatRequest, ErrorReply, read_request
 from mock_llm.draws import GARBAGE, Amount, FaultRates, InjectedFault
 from mock_llm.engine import Batch, BatchedSequence, PrefixCache, Speed
+from mock_llm.event_stream import NOTICE, EventStream
 from mock_llm.replies import Replies, Reply, count_tokens, cut, mutating
 
-NOTICE = "SIMULATION: evoq mock-llm; no model ran and no accelerator was used"
 LATENCY = Amount("fixed", 0.8)
+JSON, EVENTS = "application/json", "text/event-stream; charset=utf-8"
+STREAM_SECONDS = 0.1
+"""Between two writes of a stream: few tokens together, so that a benchmark has its processor."""
+
+Send: TypeAlias = Callable[[bytes], Awaitable[None]]
+"""Sends events of a streamed answer before its end."""
+
 _BUSY = (
     "The engine is currently busy and cannot accept new requests. "
     "Please try again later or on a different instance."
@@ -52,11 +60,16 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """The status, the body and the header of an HTTP response."""
+    """The status, the body and the headers of an HTTP response.
+
+    Attributes:
+      body: What is left of it, where a part was sent before.
+    """
 
     status: int
     body: bytes
     retry_after_seconds: float | None = None
+    kind: str = JSON
 
 
 @dataclass(slots=True)
@@ -130,8 +143,11 @@ class Endpoint:
     prefixes: PrefixCache = field(default_factory=PrefixCache)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    async def chat(self, body: bytes) -> HttpAnswer:
+    async def chat(self, body: bytes, send: Send) -> HttpAnswer:
         """Answers a chat request; cancelling the call withdraws its sequences from the batch.
+
+        A stream is sent at the simulated speed.  Without one, all tokens are made at once at the
+        end, and so are their events.
 
         The number of the request seeds its fault.  The request's own seed, where it has one, seeds
         its latency and its replies.
@@ -162,12 +178,11 @@ class Endpoint:
         if not self.batch.accepts(request.n):
             self.metrics.queue_full += 1
             return _error(ErrorReply(503, _BUSY, "ServiceUnavailableError"))
-        answer = await self._answer(request, number)
-        return (
-            HttpAnswer(200, fault_rng.choice(GARBAGE)) if fault is InjectedFault.GARBAGE else answer
-        )
+        garbage = fault is InjectedFault.GARBAGE
+        answer = await self._answer(request, number, None if garbage else send)
+        return HttpAnswer(200, fault_rng.choice(GARBAGE)) if garbage else answer
 
-    async def _answer(self, request: ChatRequest, number: int) -> HttpAnswer:
+    async def _answer(self, request: ChatRequest, number: int, send: Send | None) -> HttpAnswer:
         seed = str(number)
         if request.seed is not None:
             seed = f"{request.seed}/{zlib.crc32(request.prompt.encode('utf-8', 'surrogatepass'))}"
@@ -179,7 +194,8 @@ class Endpoint:
         self.metrics.prefix_queries += prompt_tokens
         self.metrics.prefix_hits += cached
         lengths = [self._length(reply, rng) for reply, rng in zip(replies, rngs, strict=True)]
-        await self._generate(lengths, rngs)
+        stream = EventStream(request, number, replies) if request.streamed else None
+        await self._generate(lengths, rngs, stream, send)
         self.metrics.finished.update(reply.finish for reply in replies)
         self.metrics.generation_tokens += sum(lengths)
         usage = {
@@ -188,14 +204,18 @@ class Endpoint:
             "total_tokens": prompt_tokens + sum(lengths),
             "prompt_tokens_details": {"cached_tokens": cached},
         }
+        if stream is not None:
+            return HttpAnswer(200, stream.rest(usage), kind=EVENTS)
         return _completed(request, number, replies, usage)
 
     def _length(self, reply: Reply, rng: Random) -> int:
         length = self.simulation.completion_tokens
         return reply.tokens if length is None else max(1, round(length.draw(rng)))
 
-    async def _generate(self, lengths: list[int], rngs: list[Random]) -> None:
-        """Waits until every sequence has gone through the batch."""
+    async def _generate(
+        self, lengths: list[int], rngs: list[Random], stream: EventStream | None, send: Send | None
+    ) -> None:
+        """Waits until every sequence has gone through the batch, and sends what is made."""
         loop = asyncio.get_running_loop()
         arrived = loop.time()
         over = loop.create_future()
@@ -214,6 +234,11 @@ class Endpoint:
         self.batch.start(sequences)
         self.metrics.peak_running = max(self.metrics.peak_running, self.batch.running)
         try:
+            if stream is not None and send is not None and self.batch.speed.tokens_per_second:
+                while not (await asyncio.wait([over], timeout=STREAM_SECONDS))[0]:
+                    shares = [self.batch.share(sequence) for sequence in sequences]
+                    if any(shares):
+                        await send(stream.upto(shares))
             await over
         finally:
             for sequence in sequences:

@@ -62,12 +62,14 @@ class BatchedSequence:
       tokens: The number of tokens after that.
       done: Called once, when the last token is made; never after `withdraw`.
       started: When the sequence left the queue, by the batch's clock.
+      complete_at: Tokens of the batch's imaginary sequence at its end; None before its first token.
     """
 
     head_seconds: float
     tokens: float
     done: Callable[[], None]
     started: float = 0.0
+    complete_at: float | None = None
     running: bool = False
     ended: bool = False
     timer: Timer | None = None
@@ -121,6 +123,13 @@ class Batch:
         self._fill()
         self._arm()
 
+    def share(self, sequence: BatchedSequence) -> float:
+        """Returns the share of a sequence's tokens that are made: 0 to 1."""
+        if sequence.ended or sequence.complete_at is None:
+            return float(sequence.ended)
+        self._catch_up()
+        return 1.0 - max(0.0, sequence.complete_at - self._made) / max(1.0, sequence.tokens)
+
     def _end(self, sequence: BatchedSequence) -> None:
         sequence.ended = True
         self.running -= 1
@@ -147,7 +156,8 @@ class Batch:
             return
         self._catch_up()
         self._sharing += 1
-        entry = (self._made + sequence.tokens, next(self._order), sequence)
+        sequence.complete_at = self._made + sequence.tokens
+        entry = (sequence.complete_at, next(self._order), sequence)
         heapq.heappush(self._decoding, entry)
         self._arm()
 

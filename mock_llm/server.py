@@ -11,20 +11,25 @@ from aiohttp import web
 
 from mock_llm import embeddings
 from mock_llm.chat_request import ErrorReply
-from mock_llm.endpoint import NOTICE, Endpoint, Simulation
+from mock_llm.endpoint import EVENTS, JSON, Endpoint, Simulation
 from mock_llm.engine import Batch
+from mock_llm.event_stream import NOTICE
 
 LARGEST_BODY_BYTES = 64 * 2**20
 _PATHS = ("/v1/chat/completions", "/v1/embeddings", "/v1/models", "/health", "/metrics")
 BACKLOG = 2048  # hundreds of clients connect at once; the kernel's own limit may be lower
 
 
+_SERVER = "evoq-mock-llm (simulation)"
+
+
 class _Answer(web.Response):
     """A response that is marked as a simulation's."""
 
-    def __init__(self, body: bytes, status: int = 200, kind: str = "application/json") -> None:
-        headers = {"Server": "evoq-mock-llm (simulation)", "Content-Type": kind}
-        super().__init__(body=body, status=status, headers=headers)
+    def __init__(self, body: bytes, status: int = 200, kind: str = JSON) -> None:
+        super().__init__(
+            body=body, status=status, headers={"Server": _SERVER, "Content-Type": kind}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +38,7 @@ class _Service:
 
     endpoint: Endpoint
 
-    async def answer(self, request: web.BaseRequest) -> _Answer:
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answers a request; cancelled where its client goes away."""
         try:
             return await self._answered(request)
@@ -41,10 +46,10 @@ class _Service:
             reason = f"{request.method} {request.path}: {refused.text}"
             return _refusal(ErrorReply(refused.status, reason))
 
-    async def _answered(self, request: web.BaseRequest) -> _Answer:
+    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         match request.method, request.path:
             case "POST", "/v1/chat/completions":
-                return await self._chat(await request.read())
+                return await self._chat(request)
             case "POST", "/v1/embeddings":
                 return self._embeddings(await request.read())
             case "GET", "/v1/models":
@@ -58,9 +63,19 @@ class _Service:
             case method, path:
                 return _refusal(ErrorReply(404, f"{method} {path}: Not Found"))
 
-    async def _chat(self, body: bytes) -> _Answer:
-        answer = await self.endpoint.chat(body)
-        response = _Answer(answer.body, answer.status)
+    async def _chat(self, request: web.BaseRequest) -> web.StreamResponse:
+        stream = web.StreamResponse(headers={"Server": _SERVER, "Content-Type": EVENTS})
+
+        async def send(events: bytes) -> None:
+            if not stream.prepared:
+                await stream.prepare(request)
+            await stream.write(events)
+
+        answer = await self.endpoint.chat(await request.read(), send)
+        if stream.prepared:
+            await stream.write_eof(answer.body)
+            return stream
+        response = _Answer(answer.body, answer.status, answer.kind)
         if answer.retry_after_seconds is not None:
             response.headers["Retry-After"] = f"{answer.retry_after_seconds:g}"
         return response

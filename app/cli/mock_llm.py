@@ -155,7 +155,7 @@ def _serve(
     import asyncio
 
     from app.cli.following import Interruption
-    from mock_llm.endpoint import NOTICE
+    from mock_llm.event_stream import NOTICE
     from mock_llm.server import listening, serve
 
     try:

@@ -86,9 +86,65 @@ def test_a_completion_is_cut_at_its_limit(mock: Mock):
     assert len(choice["message"]["content"]) == 8
 
 
+def stream_of(mock: Mock, text: str = PROMPT, **options: object) -> list[Any]:
+    """Returns the events of a streamed completion; the last is the end of the stream."""
+    body = {"model": "small", "messages": [{"role": "user", "content": text}], "stream": True}
+    answer = fetch(mock.base_url + "/chat/completions", json.dumps({**body, **options}).encode())
+    assert answer.status == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    *events, end = answer.text.removesuffix("\n\n").split("\n\n")
+    assert end == "data: [DONE]"
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def streamed_texts(events: list[Any], n: int) -> list[str]:
+    parts = [choice for event in events for choice in event["choices"]]
+    return [
+        "".join(part["delta"].get("content", "") for part in parts if part["index"] == index)
+        for index in range(n)
+    ]
+
+
+@pytest.mark.parametrize("speed", [(), ("--tokens-per-second", "200")])
+def test_a_stream_has_the_texts_of_the_answer_in_one_piece(speed: tuple[str, ...]):
+    with mock_llm("--latency", "0.01", *speed) as either:
+        whole = ask(either, n=3, seed=4)
+        counted = stream_of(either, n=3, seed=4, stream_options={"include_usage": True})
+        uncounted = stream_of(either, n=3, seed=4)
+
+    assert streamed_texts(counted, 3) == texts_of(whole)
+    assert counted[0]["choices"][0]["delta"]["role"] == "assistant"
+    finishes = [choice["finish_reason"] for event in counted for choice in event["choices"]]
+    assert finishes[-3:] == ["stop"] * 3
+    assert not any(finishes[:-3])
+    assert counted[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+    assert counted[-1]["choices"] == []
+    assert len(uncounted) == len(counted) - 1
+    assert not any("usage" in event for event in uncounted)
+    assert all(event["model"] == "simulated/small" for event in counted)
+
+
+def test_a_stream_is_sent_at_the_simulated_speed():
+    speed = ("--latency", "0.1", "--tokens-per-second", "20", "--completion-tokens", "20")
+    with mock_llm(*speed) as slow:
+        line = http.client.HTTPConnection(urlsplit(slow.base_url).netloc)
+        body = {**json.loads(chat()), "stream": True}
+        line.request("POST", "/v1/chat/completions", json.dumps(body))
+        answer, pieces = line.getresponse(), []
+        while piece := answer.read1(65536):
+            pieces.append(piece)
+        line.close()
+
+    assert len(pieces) >= 5, pieces
+    assert pieces[-1].endswith(b"data: [DONE]\n\n")
+
+
 @pytest.mark.parametrize(
     ("body", "status", "param"),
     [
+        ({"stream": "yes"}, 400, "stream"),
+        ({"stream_options": {"include_usage": True}}, 400, "stream_options"),
+        ({"stream": True, "stream_options": "usage"}, 400, "stream_options"),
         ({"model": "large"}, 404, "model"),
         ({"messages": []}, 400, "messages"),
         ({"messages": ["hello"]}, 400, "messages"),
@@ -126,10 +182,15 @@ def test_a_path_refuses_another_method_in_openais_shape(mock: Mock):
     assert written.headers["content-type"] == "application/json"
 
 
-def test_a_closed_connection_withdraws_its_sequence():
-    with mock_llm("--latency", "600") as slow:
+@pytest.mark.parametrize(
+    "options", [("--latency", "600"), ("--latency", "0", "--tokens-per-second", "0.1")]
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_closed_connection_withdraws_its_sequence(options: tuple[str, ...], streamed: bool):
+    with mock_llm(*options) as slow:
         line = http.client.HTTPConnection(urlsplit(slow.base_url).netloc)
-        line.request("POST", "/v1/chat/completions", chat())
+        body = {**json.loads(chat()), "stream": streamed}
+        line.request("POST", "/v1/chat/completions", json.dumps(body))
         until(lambda: slow.gauge("vllm:num_requests_running") == 1, "its sequence runs")
         line.close()
         until(lambda: slow.gauge("vllm:num_requests_running") == 0, "no sequence runs")

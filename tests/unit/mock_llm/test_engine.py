@@ -126,3 +126,18 @@ def test_sequences_above_the_limit_in_flight_are_not_accepted():
     assert not bench.batch.accepts(2)
     bench.add("c", head=1.0)
     assert not bench.batch.accepts(1)
+
+
+def test_the_share_of_a_sequence_grows_from_its_first_token_to_its_end():
+    bench = Bench(tokens_per_second=10.0, slowdown=0.0)
+    sequence = bench.add("a", tokens=20, head=1.0)
+    shares = []
+    for seconds in (0.5, 1.0, 2.0, 2.5):
+        bench.clock.call_at(
+            100.0 + seconds, lambda: shares.append(round(bench.batch.share(sequence), 3))
+        )
+    bench.clock.run()
+
+    assert shares == [0.0, 0.0, 0.5, 0.75]
+    assert bench.batch.share(sequence) == 1.0
+    assert bench.done["a"] == pytest.approx(3.0)

@@ -52,5 +52,5 @@ def test_nothing_after_the_end_is_read() -> None:
     "broken", [b"data: {no\n\n", b'data: "\xff"\n\n', b"data: \n\ndata: 1\n\n"]
 )
 def test_an_event_that_is_no_json_is_an_error(broken: bytes) -> None:
-    with pytest.raises(ValueError, match="Expecting|utf-8"):
+    with pytest.raises(ValueError, match=r"Expecting|utf-8"):
         Events().read(broken)
