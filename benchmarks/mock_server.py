@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.simulated import SOURCE
 
 MOCK = (sys.executable, "-c", "from app.cli import main; main()", "mock-llm", "--port", "0")
+TOKENS, FIRST_TOKEN = 100, 0.125
 REPLIES = 50_000  # all different, so that no proposal is a duplicate before the replies repeat
 
 
@@ -42,11 +43,21 @@ def simulated_model(
 def editing_model(seconds: float, slots: int, options: Sequence[str] = ()) -> Iterator[str]:
     """Runs a simulated model that edits the program in its prompt, and yields its address.
 
+    A reply takes the same time whatever else runs: its first token an eighth of it, and its further
+    tokens, whose number is fixed, the rest.
+
     Args:
       seconds, slots: See `simulated_model`.
       options: Further options of `evoq mock-llm`.
     """
-    command = [*MOCK, "--json", "--latency", str(seconds), "--max-num-seqs", str(slots)]
+    speed = {
+        "--latency": FIRST_TOKEN * seconds,
+        "--tokens-per-second": TOKENS / ((1 - FIRST_TOKEN) * seconds),
+        "--completion-tokens": TOKENS,
+        "--batch-slowdown": 0,
+        "--max-num-seqs": slots,
+    }
+    command = [*MOCK, "--json", *(str(word) for option in speed.items() for word in option)]
     process = subprocess.Popen(
         [*command, *options],
         stdout=subprocess.PIPE,

@@ -76,7 +76,6 @@ class _Collector:
             ("window", "Requests that may be in flight."),
             ("waiting", "Requests that wait for the window."),
             ("silent_seconds", "Time since the last answer while requests wait for one."),
-            ("failing", "Share of requests that fail at any load."),
         ):
             family = GaugeMetricFamily(f"evoq_endpoint_{name}", text, labels=["endpoint"])
             for endpoint in state.endpoints:
@@ -85,7 +84,6 @@ class _Collector:
                     "window": endpoint.window,
                     "waiting": endpoint.waiting,
                     "silent_seconds": endpoint.silent_seconds,
-                    "failing": endpoint.failing,
                 }
                 family.add_metric([endpoint.endpoint], values[name])
             yield family

@@ -199,7 +199,7 @@ class AdaptiveGate:
         self._engine_queue = engine_queue
         self._clock = clock
         self.replies = Replies(clock)
-        self._window = Window.opened(bounds, clock())
+        self._window = Window.opened(bounds)
         self._logged_size = bounds.start
         self._retry_after = RetryAfter()
         self._resuming: asyncio.TimerHandle | None = None
@@ -281,7 +281,6 @@ class AdaptiveGate:
             window.bounds.most,
             self._in_flight,
             self._semaphore.waiting + self._semaphore.taken - self._in_flight,
-            round(window.failing, 3),
             dict(Counter(ended.value for _, ended in self._recent)),
             silent_seconds=round(silent, 1),
             unanswered_seconds=round(unanswered, 1),

@@ -26,7 +26,6 @@ class EndpointStatus:
       most: Upper bound of the window.
       in_flight: Requests sent and not answered.
       waiting: Requests that wait for the window, or for a slot of the deployment.
-      failing: Largest share of refusals that was measured to be independent of the load.
       recent: Number of results of the last minute, by `Ended`.
       workers: Number of workers in these figures.
       silent_seconds: Time since the last answer or token, or since the first request that waits for
@@ -42,7 +41,6 @@ class EndpointStatus:
     most: int
     in_flight: int
     waiting: int
-    failing: float = 0.0
     recent: dict[str, int] = field(default_factory=dict)
     workers: int = 1
     silent_seconds: float = 0.0
@@ -69,12 +67,11 @@ class EndpointStatus:
     def text(self) -> str:
         """The status in a line."""
         results = ", ".join(f"{n} {ended}" for ended, n in sorted(self.recent.items())) or "nothing"
-        failing = f", {self.failing:.0%} fail at any load" if self.failing >= 0.01 else ""
         workers = f" in {self.workers} workers" if self.workers > 1 else ""
         progress = f"; {self.progress}" if self.writing else ""
         return (
             f"{self.in_flight} of {self.window} in flight{workers} (at most {self.most}), "
-            f"{self.waiting} waiting{failing}{progress}; last minute: {results}"
+            f"{self.waiting} waiting{progress}; last minute: {results}"
         )
 
     def __add__(self, other: "EndpointStatus") -> "EndpointStatus":
@@ -84,7 +81,6 @@ class EndpointStatus:
             self.most + other.most,
             self.in_flight + other.in_flight,
             self.waiting + other.waiting,
-            max(self.failing, other.failing),
             dict(Counter(self.recent) + Counter(other.recent)),
             self.workers + other.workers,
             min(self.silent_seconds, other.silent_seconds),
