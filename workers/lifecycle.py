@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import importlib
 import logging
 import os
 import signal
@@ -141,6 +142,22 @@ def _clear_orphans() -> None:
 def open_intake(sender: Any, **_: Any) -> None:
     """Lets the worker stop consuming what it cannot serve."""
     intake.opened(sender)
+
+
+@signals.worker_ready.connect
+def import_models(sender: Any, **_: Any) -> None:
+    """Imports the client of models, half a second, while the first programs are measured elsewhere.
+
+    Only a worker that generates asks a model.  A step that needs the client before that waits for
+    the rest of the import.
+    """
+    if "gpu" in sender.app.amqp.queues.consume_from:
+        threading.Thread(
+            target=importlib.import_module,
+            args=("app.adapters.model.choose",),
+            name="import models",
+            daemon=True,
+        ).start()
 
 
 @signals.worker_ready.connect
