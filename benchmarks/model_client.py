@@ -1,12 +1,12 @@
 """The processor time of a model call in this process: the model adapter beside a plain client.
 
-    python -m benchmarks.model_client                      # replies in one piece, of 50 and 400 tokens
-    python -m benchmarks.model_client --together 8         # eight tokens in a segment
+    python -m benchmarks.model_client                      # replies of 50 and 400 tokens
+    python -m benchmarks.model_client --together 8         # eight tokens in each segment
 
 A server in a separate process writes replies as vLLM does: an event a token, at a steady speed, in
 chunks.  A client that does not ask for a stream receives the same reply in one piece at its end.
 The prompt has 8,000 characters.  Processor time hardly depends on the load of the machine.
-"""  # noqa: E501  commands are not broken
+"""
 
 import argparse
 import asyncio
@@ -61,7 +61,6 @@ def serve(address: Any, tokens: int, tokens_per_second: float, together: int) ->
         writer.write(HEAD % (b"text/event-stream", b"transfer-encoding: chunked") + first)
         while written < tokens:
             await asyncio.sleep(began + (written + together) / tokens_per_second - loop.time())
-            # A late server does not write two segments at once: they would be read as one.
             writer.write(one * min(together, tokens - written))
             written += together
         writer.write(end)
