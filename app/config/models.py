@@ -26,6 +26,8 @@ from app.domain.search.budget import PriceCeiling
 OPENAI_KEY = "OPENAI_API_KEY"
 MOST = 1_000_000_000
 """Of a weight or a price, so that no sum of them is beyond the doubles."""
+LARGEST_INTEGER = 2**63 - 1
+"""That a column of the ledger holds."""
 _SAMPLED = ("n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens")
 _OWN_FIELDS = frozenset(("model", "messages", "stream", "reasoning_effort", *_SAMPLED))
 _OWN_FIELDS_ARE_SET = "it has a setting of its own, or is set by the step that asks"
@@ -44,6 +46,17 @@ class Provider(enum.StrEnum):
     OLLAMA = "ollama"
     HUMAN = "human"
     REPLAY = "replay"
+
+
+def require_bounded(value: Any) -> Any:
+    """Returns the value of a setting.
+
+    Raises:
+      ValueError: It is an integer that no column of the ledger holds.
+    """
+    if isinstance(value, int) and value > LARGEST_INTEGER:
+        raise ValueError(f"must be at most {LARGEST_INTEGER}")
+    return value
 
 
 def sound_address(address: str) -> str:
@@ -126,6 +139,7 @@ class RequestSettings(BaseModel):
     """How requests to a model are made; None: inherited, or left to the provider."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    _bounded = field_validator("*")(require_bounded)
 
     provider: Provider | None = None
     """Service of the model, which implies an address, the variable of a key and adaptations of

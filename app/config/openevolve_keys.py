@@ -11,7 +11,7 @@ from dataclasses import dataclass
 class Kind(enum.StrEnum):
     """What a value must be; the text is what an error message shows."""
 
-    INTEGER = "an integer"
+    INTEGER = "an integer of at most 64 bits"
     NUMBER = "a finite number"
     TRUTH = "true or false"
     TEXT = "a string"
@@ -19,7 +19,7 @@ class Kind(enum.StrEnum):
     TEXTS = "a list of strings"
     MODELS = "a list of mappings, one a model"
     MAPPING = "a mapping"
-    COUNT_OR_COUNTS = "an integer, or a mapping of dimension name to integer"
+    COUNT_OR_COUNTS = "an integer of at most 64 bits, or a mapping of dimension name to one"
     RANGES = "a mapping of dimension name to a list of two numbers"
 
 

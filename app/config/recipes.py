@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from app.config.models import LARGEST_INTEGER
 from app.domain.search.recipes import RECIPES
 from app.domain.search.strategy import Recipe
 
@@ -83,4 +84,6 @@ def with_parameters(
     for name, value in parameters.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError(f"{name} must be finite, not {value:g}")
+        if isinstance(value, int) and value > LARGEST_INTEGER:
+            raise ValueError(f"{name} must be at most {LARGEST_INTEGER}, not {value}")
     return built

@@ -10,16 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.config.models import MOST, ModelSettings
+from app.config.models import LARGEST_INTEGER, MOST, ModelSettings, require_bounded
 from app.domain.prompting.rules import PromptRules
 from app.domain.search.gates import gate
 
 RULES = PromptRules()
 """The defaults of the section `prompts`."""
-
-
-_LARGEST_INTEGER = 2**63 - 1
-"""That the ledger holds."""
 
 
 class Owner(enum.StrEnum):
@@ -34,6 +30,7 @@ class Section(BaseModel):
     """A group of settings; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    _bounded = field_validator("*")(require_bounded)
 
     @classmethod
     def owner_of(cls, name: str) -> Owner:
@@ -54,7 +51,7 @@ class BudgetSettings(Section):
     """Children the run may propose; its seeds do not count."""
     wall_seconds: float | None = Field(None, gt=0)
     """Seconds the run may take from its creation on, pauses included."""
-    tokens: int | None = Field(None, ge=1, le=_LARGEST_INTEGER)
+    tokens: int | None = Field(None, ge=1, le=LARGEST_INTEGER)
     """Tokens the run may use, of prompts and completions together."""
     cost_usd: float | None = Field(None, gt=0)
     """US dollars the run's completions may cost."""
@@ -65,7 +62,7 @@ class SearchSettings(Section):
 
     strategy: str = "map_elites"
     """Name of the recipe that the search follows."""
-    seed: int = Field(42, ge=0, le=_LARGEST_INTEGER)
+    seed: int = Field(42, ge=0, le=LARGEST_INTEGER)
     """Seed of every random draw of the run."""
     islands: int | None = Field(None, ge=1, le=1000)
     """Number of islands, sub-populations that evolve separately. Without a value, one for each 500

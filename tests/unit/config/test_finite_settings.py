@@ -1,11 +1,17 @@
 """Settings that are no finite numbers, or so large that their sums are none, are refused."""
 
+from collections.abc import Iterator
+from typing import get_args
+
 import pytest
+from pydantic import BaseModel
 
 from app.config.checks import operators
 from app.config.layers import UsageError, from_assignments
+from app.config.models import ModelSettings
 from app.config.recipes import with_parameters
 from app.config.resolve import resolved
+from app.config.settings import RunSettings, Section
 from app.domain.search.gates import gate
 from app.domain.search.recipes import RECIPES
 
@@ -42,3 +48,33 @@ def test_a_parameter_of_a_recipe_is_finite():
 def test_a_gate_is_a_finite_number(text: str | float):
     with pytest.raises(ValueError, match="a gate is a number"):
         gate(text)
+
+
+def _integers(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Returns the dotted keys of settings that may be integers, without those in lists."""
+    for name, field in section.model_fields.items():
+        kinds = (field.annotation, *get_args(field.annotation))
+        if int in kinds:
+            yield f"{prefix}{name}"
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, Section | ModelSettings):
+                yield from _integers(kind, f"{prefix}{name}.")
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        *(f"{setting}=1e25" for setting in _integers(RunSettings)),
+        *("llm.models=[{name: a, retries: 1e25}]", "llm.roles.judge.max_tokens=1e25"),
+    ],
+)
+def test_an_integer_that_no_column_of_the_ledger_holds_is_refused(assignment: str):
+    with pytest.raises(UsageError) as refused:
+        resolved([from_assignments([assignment])], {})
+
+    assert assignment.partition("=")[0] in str(refused.value)
+
+
+def test_an_integer_of_a_recipe_is_one_that_the_ledger_holds():
+    with pytest.raises(ValueError, match="entrants must be at most"):
+        with_parameters(RECIPES["tournament"], {}, {"entrants": 10**25})

@@ -11,6 +11,7 @@ import yaml
 
 from app.adapters.problems.yaml_text import composed, guarded, pairs
 from app.config import yaml_values
+from app.config.models import LARGEST_INTEGER
 from app.config.openevolve_keys import KEYS, MODEL_KEYS, Key, Kind
 from app.domain.problem import ProblemError
 from app.domain.secrets import KEY_NAME, REDACTED, without_keys
@@ -241,7 +242,11 @@ def _closest(name: str, known: Sequence[str]) -> str | None:
 def _fits(kind: Kind, value: Any) -> bool:
     match kind:
         case Kind.INTEGER:
-            return isinstance(value, int) and not isinstance(value, bool)
+            return (
+                isinstance(value, int)
+                and not isinstance(value, bool)
+                and -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+            )
         case Kind.NUMBER:
             return (
                 isinstance(value, int | float)
