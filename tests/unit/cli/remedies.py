@@ -2,9 +2,13 @@
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 _ADVICE = re.compile(
     r"`evoq |--set|EVOQ_[A-Z]|\b(?:set|start|give|name|use|leave|choose|run|correct|unset|install|"
@@ -14,6 +18,38 @@ _ADVICE = re.compile(
 """Words by which the text of an error says what to do."""
 _SHORT = 4
 """Texts up to so many characters are punctuation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A refusal, with the words of its advice and what carries them out.
+
+    Attributes:
+      given: A call that is refused.
+      advice: Words of the message.
+      carried_out: A call in place of `given` for each alternative.
+    """
+
+    given: Callable[[], Any]
+    advice: str
+    carried_out: Sequence[Callable[[], Any]]
+
+    def check(self) -> None:
+        """Shows the refusal with its advice, and that each alternative ends it."""
+        with pytest.raises((Exception, SystemExit)) as caught:
+            self.given()
+        assert self.advice in str(caught.value), str(caught.value)
+        for carry_out in self.carried_out:
+            carry_out()
+
+
+@contextmanager
+def replaced(target: Any, **values: Any) -> Iterator[None]:
+    """Replaces attributes of a module or a class during the block."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in values.items():
+            patch.setattr(target, name, value)
+        yield
 
 
 def remedies(module: Any) -> list[str]:

@@ -376,5 +376,6 @@ def _serve_metrics(port: int) -> None:
         start_http_server(port)
     except OSError as error:
         raise Misconfigured(
-            f"EVOQ_VLLM_METRICS_PORT: port {port} cannot be had: {error}"
+            f"EVOQ_VLLM_METRICS_PORT: port {port} cannot be had ({error}): give another port, or "
+            "leave the variable out"
         ) from error
