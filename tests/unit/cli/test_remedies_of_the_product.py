@@ -433,7 +433,14 @@ COLLECTED = {
     *("app.adapters.problems", "app.adapters.sandbox.data_mounts"),
     *("app.adapters.sandbox.dependencies", "app.adapters.sandbox.environments"),
     *("app.adapters.sandbox.warm_sandbox", "app.config", "app.cli.branch", "app.cli.compare"),
-    *("app.cli.evaluate", "app.cli.export", "app.cli.local_state", "app.cli.new", "app.cli.plan"),
+    *(
+        "app.cli.doctor",
+        "app.cli.evaluate",
+        "app.cli.export",
+        "app.cli.local_state",
+        "app.cli.new",
+        "app.cli.plan",
+    ),
     *("app.cli.run", "app.cli.target", "app.cli.transfer", "app.cli.up"),
 }
 """Modules and packages whose `remedy` arguments the siblings of this module collect."""
@@ -441,7 +448,6 @@ NOT_COLLECTED: Mapping[str, str] = {
     "app.adapters.problems.evaluator_result": "a fault of an evaluator, which a person corrects",
     "app.adapters.sandbox.installation": "it installs packages",
     "app.cli.application": "the usage of a command, which its help shows",
-    "app.cli.doctor": "findings on a machine, in test_doctor and the test of the environment above",
     "app.cli.local_model": "it needs a server that offers a model: test_local_model",
     "app.cli.mock_llm": "options of a server, in test_mock_llm",
     "app.cli.output": "it hands remedies on",
