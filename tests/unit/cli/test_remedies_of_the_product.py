@@ -350,6 +350,14 @@ ELSEWHERE: Mapping[str, str] = {
         ),
         MACHINES,
     ),
+    **dict.fromkeys(
+        (
+            *("Write the answer into it", "Give a text file, or -", "Give seconds, 0 or more"),
+            "Add --rate-429 SHARE",
+        ),
+        "tests/unit/cli/test_remedies_of_options.py::test_a_remedy_that_is_carried_out_ends_the_"
+        "refusal",
+    ),
 }
 """The beginning of an advice to the test that carries it out."""
 
@@ -381,8 +389,6 @@ OPEN: Mapping[str, Sequence[str]] = {
     "it needs a model, a person or a run with replies": (
         *("no model for {}", "wait for a person", "set llm.answers", "needs a key: set"),
         *("to replay", "raise llm.max_in_flight", "both with --reproducible"),
-        *("Write the answer into it", "Give a text file, or -", "Give seconds, 0 or more"),
-        "Add --rate-429 SHARE",
     ),
     "the code of a person is corrected": (
         *("leave `cases` out", "was not measured: the evaluator must", "return 0 or 1"),
@@ -441,18 +447,14 @@ COLLECTED = {
         "app.cli.new",
         "app.cli.plan",
     ),
-    *("app.cli.run", "app.cli.target", "app.cli.transfer", "app.cli.up"),
+    *("app.cli.run", "app.cli.target", "app.cli.transfer", "app.cli.up", "app.cli.application"),
+    *("app.cli.local_model", "app.cli.mock_llm", "app.cli.output", "app.cli.prompt"),
+    "app.cli.show",
 }
 """Modules and packages whose `remedy` arguments the siblings of this module collect."""
 NOT_COLLECTED: Mapping[str, str] = {
     "app.adapters.problems.evaluator_result": "a fault of an evaluator, which a person corrects",
     "app.adapters.sandbox.installation": "it installs packages",
-    "app.cli.application": "the usage of a command, which its help shows",
-    "app.cli.local_model": "it needs a server that offers a model: test_local_model",
-    "app.cli.mock_llm": "options of a server, in test_mock_llm",
-    "app.cli.output": "it hands remedies on",
-    "app.cli.prompt": "options of one command, in test_cli_prompt",
-    "app.cli.show": "an id of a program, in test_cli_run",
     "workers.harness.errors": "it hands remedies on",
 }
 """Modules with remedies that no collector reads, with the reason."""
