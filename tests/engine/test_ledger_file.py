@@ -168,14 +168,15 @@ def test_a_run_that_goes_on_arrives_paused(ctx: Context, tmp_path: Path):
         assert tx.runs.get(second).state is RunState.PAUSED
 
 
-def test_a_name_that_is_taken_adds_nothing(ctx: Context, path: Path):
+def test_a_name_that_is_taken_adds_nothing_and_another_adds_the_run(ctx: Context, path: Path):
     imported(ctx.store, path, "again")
     before = held(ctx.store)
 
-    with pytest.raises(ValueError, match="a run named 'again' exists"):
+    with pytest.raises(ValueError, match="a run named 'again' exists; choose another --name"):
         imported(ctx.store, path, "again")
 
     assert held(ctx.store) == before
+    imported(ctx.store, path, "another")
 
 
 def test_what_looks_like_a_secret_stays_at_home(ctx: Context, tmp_path: Path):
