@@ -1,17 +1,26 @@
 """Each remedy of a sandbox that refuses a problem is carried out, and the refusal is gone."""
 
+import io
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.adapters.sandbox import choose as choosing
-from app.adapters.sandbox import data_mounts, dependencies, environments, warm_sandbox
+from app.adapters.sandbox import (
+    data_mounts,
+    dependencies,
+    environments,
+    installation,
+    warm_sandbox,
+)
 from app.adapters.sandbox.data_mounts import located
 from app.adapters.sandbox.dependencies import from_requirements
 from app.adapters.sandbox.environments import Environments
+from app.adapters.sandbox.installation import Installation, InstallationFailed, Output
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.layers import from_environment
 from app.config.settings import SandboxSettings
@@ -25,6 +34,8 @@ TRIED = (
     "Put it there, or name an image that has it with sandbox.image",
     "Start Docker, or put what Python packages it needs into requirements.txt, or set "
     "sandbox.image to go without",
+    "or name an image that has the packages with sandbox.image; sandbox.unisolated_builds=true (or "
+    "EVOQ_SANDBOX__UNISOLATED_BUILDS=true for a worker) accepts",
 )
 
 
@@ -73,6 +84,30 @@ def test_child_processes_take_a_problem_with_a_dockerfile_by_each_remedy(tmp_pat
     assert from_requirements({**files, "requirements.txt": b"tomli\n"}) is not None
 
 
+def installed(home: Path, *, unisolated: bool = False) -> None:
+    """Lets pip install nothing, which it refuses once it runs."""
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "python").symlink_to(sys.executable)
+    made = Installation(sys.executable, home, time.monotonic() + 60, unisolated=unisolated)
+    made.run((), Output(io.BytesIO()))
+
+
+def test_packages_are_installed_where_that_is_accepted_or_are_in_an_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installation, "_LEVELS", ())
+    with pytest.raises(Misconfigured) as caught:
+        installed(tmp_path / "first")
+    assert TRIED[3] in str(caught.value)
+    [(name, value)] = re.findall(r"(EVOQ_SANDBOX__\w+)=(\w+)", str(caught.value))
+
+    assert from_environment({name: value}).values == {"sandbox.unisolated_builds": True}
+    with pytest.raises(InstallationFailed, match="pip ended"):
+        installed(tmp_path / "second", unisolated=True)
+    files = {"requirements.txt": b"tomli\n"}
+    assert interpreter(files, tmp_path, image="mine:1") == sys.executable
+
+
 def test_an_engine_that_is_silent_is_passed_over_by_the_setting_and_the_variable_that_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -119,7 +154,7 @@ OTHERWISE = {
 
 @pytest.mark.parametrize(
     "module",
-    [data_mounts, dependencies, environments, warm_sandbox],
+    [data_mounts, dependencies, environments, installation, warm_sandbox],
     ids=lambda module: module.__name__,
 )
 def test_every_remedy_of_a_sandbox_is_carried_out_here(module: Any) -> None:
