@@ -66,10 +66,10 @@ def load(
     Raises:
       ProblemError: Something is missing, unreadable, of the wrong type or too large.
     """
-    reader = next((reader for reader in formats if reader.recognises(paths)), formats[-1])
-    _refuse_foreign(options, reader, formats)
     chosen = {name: value for name, value in options.items() if name not in option.LAYOUT}
     try:
+        reader = next((reader for reader in formats if reader.recognises(paths)), formats[-1])
+        _refuse_foreign(options, reader, formats)
         source = reader.read(paths, config, strict=strict)
         if chosen.get(option.DATA) is not None:
             gathered = data_files(chosen[option.DATA])

@@ -28,7 +28,7 @@ from app.config.layers import from_environment
 from app.dashboard import server
 from app.embedded import binaries, os_user, postgres, stack, supervisor
 from app.patterns import storage, workspace
-from tests.unit.cli.remedies import Row, replaced
+from tests.unit.cli.remedies import Row, replaced, unprivileged
 
 SERVERS = {"EVOQ_DATABASE_URL": "postgresql://h/db", "EVOQ_REDIS_URL": "redis://h"}
 NEEDED = ".".join(map(str, vllm_engine.OLDEST))
@@ -148,17 +148,13 @@ def started_again() -> None:
 
 def of_another_user(name: str) -> None:
     """Looks for the stack of a folder as a user who may not read it."""
-    Path(name).mkdir(mode=0o700, exist_ok=True)
+    Path(name).mkdir(exist_ok=True)
     (Path(name) / stack.ADDRESS).touch()
-    user = os.geteuid()
-    if user == 0:
-        os.seteuid(65534)
-    else:
-        Path(name).chmod(0)
+    Path(name).chmod(0)
     try:
-        stack._connect(Path(name))
+        with unprivileged():
+            stack._connect(Path(name))
     finally:
-        os.seteuid(user)
         Path(name).chmod(0o700)
 
 

@@ -1,6 +1,7 @@
 """Each remedy of a problem that cannot be read is carried out, and the refusal is gone."""
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,10 +24,10 @@ import app.adapters.problems.openevolve.folder
 import app.adapters.problems.openevolve.translation
 import app.adapters.problems.options
 import app.adapters.problems.yaml_text
-from app.adapters.problems import files, load
+from app.adapters.problems import files, load, reload
 from app.adapters.problems.callables import source_of
 from app.domain.problem import ProblemError
-from tests.unit.cli.remedies import is_carried_out, remedies
+from tests.unit.cli.remedies import is_carried_out, remedies, unprivileged
 
 PROGRAM = "# EVOLVE-BLOCK-START\ndef f(x):\n    return x\n# EVOLVE-BLOCK-END\n"
 EVALUATOR = "def evaluate(program_path):\n    return {'combined_score': 1.0}\n"
@@ -519,10 +520,43 @@ def test_a_function_at_the_top_level_of_a_file_can_evolve() -> None:
     assert source_of(_doubled, _scores).files
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("evaluator.py", "Check the permissions of the file."),
+        (".", "Check the path and its permissions."),
+    ],
+)
+def test_files_that_may_be_read_are_a_problem(name: str, remedy: str) -> None:
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        mine = Path(place) / "mine"
+        folder().load(mine)
+        (mine / name).chmod(0)
+        with unprivileged(), pytest.raises(ProblemError) as caught:
+            load([mine])
+        assert caught.value.remedy == remedy
+
+        (mine / name).chmod(0o755)
+        with unprivileged():
+            load([mine])
+
+
+def test_a_version_that_reads_the_format_builds_the_problem() -> None:
+    contents = {name: text.encode() for name, text in DESCRIBED.items()}
+    with pytest.raises(ProblemError) as caught:
+        reload("later", "p", contents, {})
+    named = caught.value.remedy.removeprefix("This version reads ").rstrip(".").split(", ")
+
+    assert "problem" in named
+    options = {"problem.config": "problem.yaml"}
+    assert reload("problem", "p", contents, options).seeds
+
+
 OTHERWISE = {
-    "Check the permissions of the file.": "the tests may run as a user whom none are refused",
-    "Check the path and its permissions.": "the tests may run as a user whom none are refused",
-    "This version reads {}.": "another version stored the problem",
+    "Check the permissions of the file.": "the test of files that may be read",
+    "Check the path and its permissions.": "the test of files that may be read",
+    "This version reads {}.": "the test of a version",
     "Define it with `def` at the top level of a file; what it uses must be imports, constants, "
     "functions and classes of that file.": "the test above",
 }
