@@ -455,8 +455,7 @@ def test_the_statuses_of_several_workers_are_added_up(valkey: str) -> None:
     assert (found.window, found.most, found.in_flight, found.workers) == (16, 32, 10, 2)
     assert found.recent == {"busy": 4, "answered": 18}
     assert found.text == (
-        "10 of 16 in flight in 2 workers (at most 32), 2 waiting; "
-        "last minute: 18 answered, 4 busy"
+        "10 of 16 in flight in 2 workers (at most 32), 2 waiting; last minute: 18 answered, 4 busy"
     )
 
 
