@@ -229,7 +229,8 @@ def remedy(output: str) -> str:
     advice_by_message = (
         ("No space left on device", "free some disk space and start again"),
         ("Disk quota exceeded", "free some of your disk quota and start again"),
-        ("Read-only file system", "choose a folder on a writable file system"),
+        ("Read-only file system", "choose a folder on a writable file system with EVOQ_HOME"),
+        ("Not a directory", "choose another folder with EVOQ_HOME"),
         ("Permission denied", "make the folder writable for the user that runs this"),
         ("Address already in use", "end the program that uses this port, or choose another"),
         ("could not look up effective user ID", "run as a user that has an entry in /etc/passwd"),

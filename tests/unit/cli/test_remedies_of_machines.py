@@ -163,6 +163,18 @@ def another_home(name: str) -> None:
     assert stack._connect(found) is None
 
 
+def kept_in(name: str, *, mode: int = 0o777) -> None:
+    """Keeps a stack in a folder, as a user who owns nothing."""
+    Path("file").touch()
+    parent = Path(name).parent
+    if not parent.is_file():
+        parent.mkdir(exist_ok=True)
+        parent.chmod(mode)
+    home = target.find_target([from_environment({"EVOQ_HOME": name})]).home.absolute()
+    with unprivileged(), replaced(stack.sys, executable="/bin/ls"):
+        stack._start_supervisor(home, workers=False).wait()
+
+
 def answered(*, silent: bool = False, ended: bool = False) -> Any:
     """Waits for the answer of a supervisor that says nothing, has ended, or has started."""
     ours, theirs = Pipe()
@@ -405,6 +417,16 @@ ROWS = [
         lambda: of_another_user("theirs"),
         "choose another folder with EVOQ_HOME",
         [lambda: another_home("mine")],
+    ),
+    Row(
+        lambda: kept_in("there/home", mode=0o555),
+        "make the folder writable for the user that runs this",
+        [lambda: kept_in("there/home")],
+    ),
+    Row(
+        lambda: kept_in("file/home"),
+        "choose another folder with EVOQ_HOME",
+        [lambda: kept_in("another/home")],
     ),
     Row(lambda: answered(silent=True), "home/log/supervisor.log", [see_log, answered]),
     Row(lambda: answered(ended=True), "supervisor.log, then start again", [see_log, answered]),
