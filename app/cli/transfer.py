@@ -75,7 +75,7 @@ def import_run(
             f"the file cannot be imported: {error}",
             where="FILE",
             value=file,
-            remedy="Nothing was added. Export the run again.",
+            remedy="Nothing was added. If the file is damaged, export the run again.",
         ) from error
     screen.say(f"{run.name}: {copy.rows} rows, {run.state.value}; `evoq show {run.name}`")
     screen.answer({"run": run.name, "id": run.id, "rows": copy.rows, "state": run.state.value})

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -78,6 +80,23 @@ def equal_workers(*arms: str) -> None:
     app.cli.compare._require_equal_workers(runs)
 
 
+def begun_again(*, proposals: int = 4, comparison: str = "first") -> None:
+    """Begins a run of the comparison `first` of 4 proposals, or finds that it began."""
+    before, again = (
+        app.cli.compare._PlannedRun("p", "arm", 1, planned(f"budget.proposals={number}"))
+        for number in (4, proposals)
+    )
+    name = before.run_name("first")
+    earlier = before.plan.new_run(name)
+    runs = SimpleNamespace(named=lambda asked: earlier if asked == name else None)
+    session = SimpleNamespace(
+        ctx=None, store=SimpleNamespace(begin=lambda: nullcontext(SimpleNamespace(runs=runs)))
+    )
+    with pytest.MonkeyPatch.context() as patch, suppress(AttributeError):
+        patch.setattr("app.engine.lifecycle.start", lambda *_: None)
+        app.cli.compare._begun(cast(Any, session), comparison, again)
+
+
 def compared(*problems: str) -> None:
     for name in problems:
         folder = Path(name)
@@ -143,6 +162,11 @@ def rows(
 SHELLS, ONE = ["true", "true"], ["true"]
 PARTS = ("best-of-n", "tree-of-thoughts", "beam")
 ROWS = [
+    Row(
+        lambda: begun_again(proposals=9),
+        "Give the settings of the earlier comparison, or another --name",
+        [begun_again, lambda: begun_again(proposals=9, comparison="second")],
+    ),
     Row(
         lambda: branched("race", ONE),
         "Choose one of speculate, ",
@@ -517,9 +541,7 @@ OTHERWISE = {
     "Leave it out, or define one: docs/problems.md.": "the test of `evoq evaluate`",
     "Unset EVOQ_DATABASE_URL and EVOQ_REDIS_URL to keep an embedded stack.": "a test above",
     "Correct the variable, or leave it out.": "the test of workers above",
-    "Nothing was added. Export the run again.": "test_cli_run",
-    "Give the settings of the earlier comparison, or another --name.": "it needs two comparisons",
-    "use Python 3.11, 3.12 or 3.13": "it installs a Python",
+    "Nothing was added. If the file is damaged, export the run again.": "test_cli_run",
 }
 """Remedies that are carried out elsewhere, or cannot be."""
 
