@@ -4,6 +4,7 @@ import io
 import re
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,15 @@ from app.adapters.sandbox.data_mounts import located
 from app.adapters.sandbox.dependencies import from_requirements
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.installation import Installation, InstallationFailed, Output
+from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.layers import from_environment
 from app.config.settings import SandboxSettings
-from app.domain.problem import Evaluator, EvaluatorBroken
+from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
 from app.ports.protocols import Misconfigured, Unavailable
 from tests.unit.cli.remedies import is_carried_out, remedies
 
+LIMITS = Limits(wall_seconds=60.0, cpu_seconds=10.0, memory_mib=256)
 INFRA = Path(__file__).resolve().parents[4] / "infra"
 TRIED = (
     "Name a folder or a file with nothing but data",
@@ -144,10 +147,34 @@ def test_what_a_refusal_accepts_by_a_setting_is_accepted_by_the_variable_too(tex
     SandboxSettings(**{name.partition(".")[2]: True for name in settings})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("broken", "remedy"),
+    [
+        ("import absent_package", "Correct it; a package it needs goes into a requirements.txt"),
+        ("def another(path): ...", "Define it there"),
+    ],
+)
+def test_an_evaluator_that_was_corrected_measures(broken: str, remedy: str) -> None:
+    corrected = "def evaluate(path):\n    return {'combined_score': 1.0}\n"
+
+    def measured(text: str) -> Outcome:
+        evaluator = Evaluator(text, {"evaluator.py": text.encode()})
+        program = ((".py", b"x = 1\n"),)
+        return sandbox.run(Job(evaluator, "evaluate", program, LIMITS, Mode.COMPATIBLE))
+
+    with closing(ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0))) as sandbox:
+        with pytest.raises(EvaluatorBroken) as caught:
+            measured(broken)
+        assert remedy in caught.value.remedy
+
+        assert measured(corrected).failure is None
+
+
 OTHERWISE = {
-    "Correct {}, or name a ready image with sandbox.image": "it installs packages; the image above",
-    "Correct it; a package it needs goes into a requirements.txt beside it": "it installs packages",
-    "Define it there": "test_warm_sandbox and the attacks call a function that is there",
+    "Correct {}, or name a ready image with sandbox.image": "test_sandbox_dependencies installs "
+    "what was corrected; the image above",
+    "Correct it; a package it needs goes into a requirements.txt beside it": "the test above",
+    "Define it there": "the test above",
 }
 """Remedies that are carried out elsewhere, or cannot be."""
 
