@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +12,22 @@ import app.cli.plan
 import app.config.checks
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.overflow import overflow
-from app.cli.plan import RunPlan, SettingLayers, plan_run
+from app.cli.plan import (
+    RunPlan,
+    SettingLayers,
+    load_problem,
+    named_problem,
+    plan_run,
+    read_layers,
+    with_templates,
+)
 from app.config.checks import require_owned_by_run
-from app.config.layers import UsageError, from_assignments, from_environment
+from app.config.layers import Choices, UsageError, from_assignments, from_environment
 from app.domain.evaluation import Cases
 from app.domain.problem import Problem
 from app.domain.program import Program
 from tests.engine.toy import problem
+from tests.unit.cli import remedies as files
 from tests.unit.cli.remedies import is_carried_out, remedies
 
 MODEL = "llm.model=m"
@@ -294,24 +304,104 @@ def test_a_remedy_that_is_carried_out_ends_the_refusal(
         planned(row, given, monkeypatch)
 
 
+def written(name: str, contents: bytes = b"x = 1\n") -> str:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(contents)
+    return name
+
+
+def templates(folder: str, *names: str, contents: bytes = b"Improve it.\n") -> None:
+    for name in names:
+        written(f"{folder}/{name}", contents)
+    with_templates(Choices("--set", {"prompts.template_dir": folder}), Path())
+
+
+def configured(contents: bytes | None = None) -> None:
+    """Reads a configuration, which is not there where it has no contents."""
+    read_layers((), "absent.yaml" if contents is None else written("c.yaml", contents))
+
+
+def loaded(name: str) -> None:
+    written("there/initial_program.py")
+    written("there/evaluator.py", b"def evaluate(path):\n    return {'a': 1}\n")
+    load_problem([Path(name)], SettingLayers(()))
+
+
+def experiment(*problem: str) -> None:
+    """Names a problem beside a configuration of FunSearch-Lite, or by that alone."""
+    file = written("lite.yaml", b"task_name: nowhere\nmax_generations: 2\npopulation_size: 4\n")
+    named_problem(problem or [file], file if problem else None)
+
+
+def edited(body: str) -> None:
+    program = Program(f"# EVOLVE-BLOCK-START\n{body}# EVOLVE-BLOCK-END\n")
+    layers = SettingLayers((from_assignments([MODEL, "search.operators={diff: 1}"]),))
+    plan_run(replace(PYTHON, seeds=(program,)), layers, local=True)
+
+
+FILES = [
+    files.Row(
+        lambda: templates("absent"),
+        "Name a folder that holds templates such as diff_user.txt",
+        [lambda: templates("mine", "diff_user.txt")],
+    ),
+    files.Row(
+        lambda: templates("mine", "other.md"),
+        "each with the ending .txt",
+        [lambda: templates("mine", "diff_user.txt")],
+    ),
+    files.Row(
+        lambda: templates("mine", "diff_user.txt", contents=b"\xff"),
+        "It must be text in UTF-8",
+        [lambda: templates("mine", "diff_user.txt")],
+    ),
+    files.Row(
+        lambda: configured(b"\xff"),
+        "Check the path; it must be text in UTF-8",
+        [lambda: configured(b"search: {islands: 2}\n")],
+    ),
+    files.Row(
+        configured,
+        "Check the path; it must be text in UTF-8",
+        [lambda: configured(b"search: {islands: 2}\n")],
+    ),
+    files.Row(
+        lambda: loaded("their"),
+        "Check the spelling of the path",
+        [lambda: loaded("there")],
+    ),
+    files.Row(
+        experiment,
+        "Name the problem: evoq run PROBLEM --config lite.yaml",
+        [lambda: experiment("there")],
+    ),
+    files.Row(
+        lambda: edited(""),
+        "Put lines between the markers, or use an operator that writes the program",
+        [lambda: edited("x = 1\n")],
+    ),
+]
+
+
+@pytest.mark.parametrize("row", FILES, ids=lambda row: row.advice[:40])
+def test_a_remedy_of_a_file_that_is_carried_out_ends_the_refusal(
+    row: files.Row, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    row.check()
+
+
 OTHERWISE = {
-    "Name a folder that holds templates such as diff_user.txt.": "tests of templates",
-    "Name files {}, each with the ending {}.": "tests of templates",
-    "Check the spelling of the path.": "a path",
-    "Name the problem: evoq run PROBLEM --config {}.": "tests of named problems",
-    "Put lines between the markers, or use an operator that writes the program, as --set "
-    "'search.operators={rewrite: 1}'.": "tests of empty regions",
-    "Check the path; it must be text in UTF-8.": "a path",
-    "It must be text in UTF-8.": "tests of templates",
     "Leave it out, and set {} where the workers of the queue {} are started (with Compose: in "
     ".env).": "the test below",
 }
-"""Remedies that are carried out elsewhere, or in files."""
+"""Remedies that are carried out elsewhere."""
 
 
 @pytest.mark.parametrize("module", [app.config.checks, app.cli.plan])
 def test_every_remedy_of_a_module_that_checks_settings_is_carried_out_here(module: Any) -> None:
-    tried = [row.remedy for row in ROWS]
+    tried = [*(row.remedy for row in ROWS), *(row.advice for row in FILES)]
 
     for text in remedies(module):
         assert text in OTHERWISE or is_carried_out(text, tried), text
