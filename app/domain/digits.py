@@ -46,4 +46,5 @@ def exact_text(value: float | None) -> str:
     if value is None:
         return "–"
     texts = (f"{value:.{digits}g}" for digits in range(LEAST_DIGITS, _MOST_DIGITS + 1))
-    return next(text for text in texts if float(text) == value)
+    rounded = next(text for text in texts if float(text) == value)
+    return min(rounded, repr(value), key=len)
