@@ -1,8 +1,8 @@
 """Bound replies: a model goes on from the beginning of its reply, where its endpoint can do that.
 
-Which endpoint can is not told by its name: it is asked for its own description, once, without a
-token.  vLLM and others publish the fields of a request (`openapi.json`); llama.cpp publishes the
-template of its model (`props`), and goes on from a last message of the assistant.
+The endpoint is asked for its own description, once, without a token, and not known by its name.
+vLLM and others publish the fields of a request (`openapi.json`); llama.cpp publishes the template
+of its model (`props`), and goes on from a last message of the assistant.
 
 A model that thinks before it answers would be kept from thinking.  So a reply is bound where the
 template has no room for thoughts, else from the first reply on that had none.
@@ -40,7 +40,7 @@ class Continuation:
 
     Attributes:
       fields: Of the request, beside that message.
-      thinks: Whether the model may think before it answers; None where the endpoint tells nothing.
+      thinks: Whether the model may think before it answers; None where the endpoint does not say.
     """
 
     fields: Mapping[str, Any] = field(default_factory=dict)

@@ -23,7 +23,8 @@ _ENDS = (b"[DONE]", b"\r\n0\r\n\r\n")
 class PacedLoop(asyncio.SelectorEventLoop):
     """An event loop whose connections are `PacedProtocol`s."""
 
-    async def create_connection(  # type: ignore[override]  # the overloads differ in sockets alone
+    # The overloads of the base class differ in their sockets alone.
+    async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.Protocol], *args: Any, **options: Any
     ) -> tuple[asyncio.Transport, asyncio.Protocol]:
         """See `asyncio.AbstractEventLoop.create_connection`."""
