@@ -76,7 +76,7 @@ def dollars(amount: float | None) -> str:
 
 def _tokens(costs: Costs) -> str:
     if not costs.models:
-        return "none: no model was asked"
+        return "none: no model has answered"
     rate = costs.prefix_hit_rate
     cached = f" ({rate:.0%} of them read before by the endpoint)" if rate is not None else ""
     reused = sum(account.reused_tokens for account in costs.models)

@@ -107,7 +107,8 @@ def _silent(endpoints: Sequence[EndpointStatus]) -> list[str]:
     """Returns a reason where no endpoint that a run asks has answered for seconds.
 
     An endpoint that is writing replies answers, however long they take: the reason says so.  Before
-    the first token a machine without a GPU reads for a minute.
+    the first token a machine without a GPU reads for a minute, and while it reads another prompt,
+    its replies pause.
     """
     silent = [each for each in endpoints if each.silent_seconds >= SILENT_SECONDS]
     if endpoints and len(silent) == len(endpoints):
@@ -115,6 +116,8 @@ def _silent(endpoints: Sequence[EndpointStatus]) -> list[str]:
             each = [f"{e.endpoint} reads {e.prompts} for {e.silent_seconds:.0f} s" for e in silent]
             return [f"no model answers yet: {', '.join(each)}"]
         each = [f"{e.endpoint} for {e.silent_seconds:.0f} s ({e.text})" for e in silent]
-        return [f"no model answers: {', '.join(each)}"]
+        pausing = all(each.writing for each in silent)
+        said = "replies in progress pause" if pausing else "no model answers"
+        return [f"{said}: {', '.join(each)}"]
     answering = any(each.unanswered_seconds < SILENT_SECONDS for each in endpoints)
     return [] if answering else [f"{e.endpoint}: {e.progress}" for e in endpoints if e.writing]

@@ -91,5 +91,5 @@ def test_the_workers_of_a_run_send_one_trace_of_each_proposal_and_charge_their_t
         assert workers[kind]["cost_usd"] == pytest.approx(workers[kind]["seconds"] * usd_per_second)
     assert costs["models_usd"] == 0.0
     assert costs["cost_usd"] == pytest.approx(costs["workers_usd"])
-    assert "none: no model was asked" in shown
+    assert "none: no model has answered" in shown
     assert "for each measured program" in shown

@@ -120,5 +120,9 @@ def test_an_endpoint_that_is_writing_is_not_said_to_be_silent() -> None:
 
     assert "4 replies in progress, the longest for 55 s, 17 tokens/s" in said
     assert "no model answers" not in said
+    pausing = waits_for(
+        run(), BUSY, ALL, QueueState(endpoints=[replace(writing, silent_seconds=13.0)])
+    )
+    assert pausing.startswith("replies in progress pause: http://models/v1 for 13 s (")
     answered = replace(writing, unanswered_seconds=1.0)
     assert waits_for(run(), BUSY, ALL, QueueState(endpoints=[answered])) == ""
