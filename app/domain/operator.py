@@ -284,6 +284,7 @@ class Brief:
       roles: The roles that the run's settings name.
       prompts: The rules by which prompts are written.
       repair_turns: Most repair turns after an unusable reply.
+      taken: Fingerprints of programs that the run has already; found after replies made them.
       seed: Text that seeds every random choice of the operator.
     """
 
@@ -301,6 +302,7 @@ class Brief:
     roles: frozenset[Role] = frozenset()
     prompts: PromptRules = field(default_factory=PromptRules)
     repair_turns: int = 0
+    taken: frozenset[str] = frozenset()
     seed: str = ""
 
     def rng(self, purpose: str) -> Random:

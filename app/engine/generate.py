@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.events import Directed
-from app.domain.operator import TOO_LONG, Brief, Child, Completion, Draft, Prompt
-from app.domain.program import ProgramId
+from app.domain.operator import TOO_LONG, Brief, Child, Completion, Draft, Offspring, Prompt
+from app.domain.program import ProgramId, fingerprint
 from app.domain.run import Run
 from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort, ProposalId
@@ -204,16 +204,40 @@ def converse(ctx: Context, briefed: Briefed) -> list[Child]:
     """Lets the operator ask the run's model until it has its children.
 
     Every turn's completions are saved before the operator sees them, and read back when the step
-    runs again, so that none is paid for twice.  Where a prompt is longer than its model takes, the
-    conversation begins anew with less room for each prompt, and the replies so far.
+    runs again, so that none is paid for twice.  The conversation begins anew with the replies so
+    far where a prompt is longer than its model takes, then with less room for each prompt; and
+    where children are programs that the run has already, so that the operator can ask again.
     """
     replies: _Replies = {}
     while True:
+        brief = briefed.brief
         try:
-            return _conversed(ctx, briefed, replies)
+            children = _conversed(ctx, briefed, replies)
         except _Overlong as error:
-            rules = replace(briefed.brief.prompts, max_prompt_tokens=error.longest)
-            briefed = replace(briefed, brief=replace(briefed.brief, prompts=rules))
+            rules = replace(brief.prompts, max_prompt_tokens=error.longest)
+            briefed = replace(briefed, brief=replace(brief, prompts=rules))
+            continue
+        taken = _taken(ctx, briefed, children) - brief.taken
+        if not taken:
+            return children
+        briefed = replace(briefed, brief=replace(brief, taken=brief.taken | taken))
+
+
+def _taken(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> frozenset[str]:
+    """Returns the fingerprints of children that the run has already, where another can be asked."""
+    operator, brief = ctx.operators[briefed.leased.cohort.operator], briefed.brief
+    if not (operator.asks_model and operator.repairs and brief.repair_turns):
+        return frozenset()
+    claims = [
+        (draft.epoch, fingerprint(child.program))
+        for draft, child in zip(brief.drafts, children, strict=True)
+        if isinstance(child, Offspring)
+    ]
+    if not claims:
+        return frozenset()
+    with ctx.store.begin() as tx:
+        taken = tx.programs.taken_fingerprints(briefed.run.id, claims)
+    return frozenset(digest for _, digest in taken)
 
 
 def _conversed(ctx: Context, briefed: Briefed, known: _Replies) -> list[Child]:

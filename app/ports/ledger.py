@@ -271,6 +271,12 @@ class Programs(Protocol):
         """Returns the newest directions of a run's proposals with their outcome, newest first."""
         ...
 
+    def taken_fingerprints(
+        self, run: int, claims: Sequence[tuple[int, str]]
+    ) -> set[tuple[int, str]]:
+        """Returns which of the claims an earlier program of the run made: epoch, fingerprint."""
+        ...
+
     def claim_fingerprints(
         self, run: int, claims: Sequence[tuple[int, str]]
     ) -> set[tuple[int, str]]:

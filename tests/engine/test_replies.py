@@ -127,6 +127,35 @@ def test_a_repair_turn_shows_what_did_not_apply_and_its_child_is_evaluated(ctx: 
     assert len({prompt.role for prompt in model.asked}) == 1
 
 
+def repeating(prompt: Prompt) -> Completion:
+    """Answers with one program, whatever the proposal, until it is asked for another."""
+    x = prompt.sample + 2 if "An earlier answer made nothing new." in prompt.user else 1
+    return Completion(f"```python\nx = {x}.0\n```")
+
+
+def test_a_program_that_the_run_has_already_is_asked_for_once_more(ctx: Context) -> None:
+    model, sandbox = Answering(repeating), Recording()
+    ctx, new = asking(replace(ctx, sandbox=sandbox), model, "rewrite", 1)
+    run_id = run_to_the_end(ctx, problem(), new)
+
+    with ctx.store.begin() as tx:
+        assert tx.history.cuts(run_id) == {}
+        assert tx.history.states(run_id)[State.ADMITTED] == 3
+    assert sandbox.ran == {b"x = 0.0\n", b"x = 1.0\n", b"x = 3.0\n", b"x = 4.0\n"}
+    assert len(model.asked) == 5, "the first child is new"
+
+
+def test_a_program_that_is_made_again_is_a_duplicate(ctx: Context) -> None:
+    model = Answering(lambda prompt: Completion("```python\nx = 1.0\n```"))
+    ctx, new = asking(ctx, model, "rewrite", 1)
+    run_id = run_to_the_end(ctx, problem(), new)
+
+    with ctx.store.begin() as tx:
+        cut, failures = tx.history.cuts(run_id), tx.history.failures(run_id)
+    assert sum([*cut.values(), *failures.values()]) == 2
+    assert len(model.asked) == 5
+
+
 def test_without_repair_turns_nobody_is_asked_twice(ctx: Context) -> None:
     model = Answering(mended)
     ctx, new = asking(ctx, model, "diff", 0)

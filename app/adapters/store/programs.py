@@ -32,6 +32,12 @@ _CLAIM = """
     ON CONFLICT DO NOTHING RETURNING epoch, fingerprint
 """
 """Inserted in order: who waits for another's claim holds none that the other will want."""
+_TAKEN = """
+    SELECT fingerprints.epoch, fingerprints.fingerprint
+    FROM unnest(CAST(%(epochs)s AS int[]), CAST(%(fingerprints)s AS text[]))
+        AS claimed (epoch, fingerprint)
+    JOIN fingerprints USING (epoch, fingerprint) WHERE fingerprints.run = %(run)s
+"""
 _KNOWN = """
     SELECT programs.id, programs.source, programs.language, latest.fitness, latest.changes,
         CASE WHEN %(measured)s THEN (
@@ -246,18 +252,19 @@ class SqlPrograms:
             for record in rows(self._c, _DIRECTIONS, {"run": run, "limit": limit})
         )
 
+    def taken_fingerprints(
+        self, run: int, claims: Sequence[tuple[int, str]]
+    ) -> set[tuple[int, str]]:
+        found = rows(self._c, _TAKEN, _claim_values(run, claims)) if claims else ()
+        return {(record.epoch, record.fingerprint) for record in found}
+
     def claim_fingerprints(
         self, run: int, claims: Sequence[tuple[int, str]]
     ) -> set[tuple[int, str]]:
         if not claims:
             return set()
-        ordered = sorted(set(claims))
-        params = {
-            "run": run,
-            "epochs": [epoch for epoch, _ in ordered],
-            "fingerprints": [fingerprint for _, fingerprint in ordered],
-        }
-        return {(record.epoch, record.fingerprint) for record in rows(self._c, _CLAIM, params)}
+        found = rows(self._c, _CLAIM, _claim_values(run, claims))
+        return {(record.epoch, record.fingerprint) for record in found}
 
     def ancestry(
         self, run: int, program: ProgramId, *, ancestors: int, failures: int
@@ -265,6 +272,15 @@ class SqlPrograms:
         values = {"run": run, "program": program, "ancestors": ancestors, "failures": failures}
         found = rows_later(self._c, _ANCESTRY, values)
         return lambda: _ancestry(*found())
+
+
+def _claim_values(run: int, claims: Sequence[tuple[int, str]]) -> dict[str, Any]:
+    ordered = sorted(set(claims))
+    return {
+        "run": run,
+        "epochs": [epoch for epoch, _ in ordered],
+        "fingerprints": [fingerprint for _, fingerprint in ordered],
+    }
 
 
 def _known(record: Any) -> ProgramRecord:

@@ -42,15 +42,16 @@ ReadReply = Callable[[Completion, Draft], Child]
 def with_repairs(brief: Brief, prompts: Sequence[Prompt], read: ReadReply) -> Conversation:
     """Yields one prompt for each draft, then as many repair turns as the brief allows.
 
-    A child that is certain to fail in the sandbox, or that equals a program of the brief, is
+    A child that is certain to fail in the sandbox, or that the run has already, is
     repaired, too; it stays where no usable reply takes its place.
     """
     replies = list((yield list(prompts)))
     children = [read(reply, draft) for reply, draft in zip(replies, brief.drafts, strict=True)]
     for _ in range(brief.repair_turns):
         repairs: dict[int, Prompt] = {}
+        taken = set(brief.taken)
         for n, child in enumerate(children):
-            failure = _repairable(child, replies[n], brief, brief.drafts[n])
+            failure = _repairable(child, replies[n], brief, brief.drafts[n], taken)
             if failure is not None:
                 repair = _repair(brief, prompts[n], replies[n], failure)
                 if repair is not None:
@@ -71,13 +72,6 @@ def _repair(brief: Brief, first: Prompt, reply: Completion, failure: Failure) ->
     return repair_prompt(brief, first, reply, failure)
 
 
-def _fingerprints(brief: Brief) -> frozenset[str]:
-    """Returns the fingerprints of the programs that a brief holds."""
-    failed = (each.program for each in brief.ancestry.failures if each.program is not None)
-    held = (record.program for record in (*brief.known.values(), *brief.siblings))
-    return frozenset(fingerprint(program) for program in (*held, *failed))
-
-
 def describer(rules: PromptRules) -> Describe:
     """Returns the description of edits in prose within the bounds of these rules."""
     return partial(
@@ -87,13 +81,25 @@ def describer(rules: PromptRules) -> Describe:
     )
 
 
-def _repairable(child: Child, reply: Completion, brief: Brief, draft: Draft) -> Failure | None:
-    """Returns what a repair turn may mend of a child; None where there is nothing."""
+def _repairable(
+    child: Child, reply: Completion, brief: Brief, draft: Draft, taken: set[str]
+) -> Failure | None:
+    """Returns what a repair turn may mend of a child; None where there is nothing.
+
+    Args:
+      child: The child.
+      reply: The reply that made it.
+      brief: The brief of its cohort.
+      draft: Its own.
+      taken: Fingerprints of the run's programs; that of the child is added.
+    """
     if isinstance(child, Failure):
         whole = reply.finish not in ("length", TOO_LONG)
         return child if child.kind in REPAIRED and whole else None
-    if fingerprint(child.program) in _fingerprints(brief):
-        return Failure(FailureKind.UNCHANGED, "The program was tried before.")
+    digest = fingerprint(child.program)
+    if digest in taken:
+        return Failure(FailureKind.UNCHANGED, "The run has this program already.")
+    taken.add(digest)
     parent = brief.known[draft.parents[0]].program
     if child.program.language != "python":
         return None

@@ -11,10 +11,8 @@ from app.domain.prompting.rules import PromptRules
 from app.domain.secrets import redacted
 from app.domain.source.regions import bodies
 
-ATTEMPTS = 3
+SIBLINGS = 3
 """Children of the parent that a prompt shows, newest first."""
-SIBLINGS = 8
-"""Children of the parent with which a reply is compared, newest first."""
 ANCESTORS = 3
 """Ancestors of the parent whose changes a prompt shows."""
 FAILURES = 3
@@ -85,7 +83,7 @@ def sections(brief: Brief, draft: Draft) -> Sections:
         parent,
         tuple(top),
         tuple(others[: rules.num_diverse_programs]),
-        brief.siblings[:ATTEMPTS] if first else (),
+        brief.siblings[:SIBLINGS] if first else (),
         brief.ancestry.ancestors[:ANCESTORS] if first else (),
         brief.ancestry.failures[:FAILURES] if first else (),
         tuple(parent.artifacts.items()) if rules.include_artifacts else (),

@@ -6,29 +6,25 @@ import pytest
 
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.domain.evaluation import Failure, FailureKind
-from app.domain.operator import Ancestry, Brief, FailedChild, Offspring, ProgramRecord, Prompt
+from app.domain.operator import Brief, Offspring, Prompt
 from app.domain.operators.rewrite import REWRITE
-from app.domain.program import Program
+from app.domain.program import Program, fingerprint
 from app.domain.prompting.directions import PACKAGED
 
 from .test_diff_and_rewrite import BRIEF, ONE, held
 
 BRIEF_OF_ONE = replace(BRIEF, drafts=BRIEF.drafts[:1], repair_turns=1)
-TRIED = Program("x = 7\n")
-FAILED = FailedChild(Failure(FailureKind.RUNTIME, "it stopped"), TRIED)
 
 
 @pytest.mark.parametrize(
     ("first", "brief"),
     [
         ("x = 1", BRIEF_OF_ONE),
-        ("x = 2\ny = 1", BRIEF_OF_ONE),
-        ("x = 7", replace(BRIEF_OF_ONE, siblings=(ProgramRecord(TRIED, 1.0),))),
-        ("x = 7", replace(BRIEF_OF_ONE, ancestry=Ancestry(failures=(FAILED,)))),
+        ("x = 7", replace(BRIEF_OF_ONE, taken=frozenset((fingerprint(Program("x  =  7\n")),)))),
     ],
-    ids=["the parent", "an inspiration", "a child that was measured", "a child that failed"],
+    ids=["the parent", "a program of the run"],
 )
-def test_a_program_of_the_brief_is_asked_for_once_more(first: str, brief: Brief) -> None:
+def test_another_reply_is_asked_for_where_one_makes_nothing_new(first: str, brief: Brief) -> None:
     prompts: list[Prompt] = []
 
     def answer(prompt: Prompt) -> str:
@@ -51,3 +47,17 @@ def test_a_second_reply_that_makes_nothing_new_either_is_the_result() -> None:
 
     assert isinstance(child, Failure)
     assert child.kind is FailureKind.UNCHANGED
+
+
+def test_children_of_one_cohort_differ() -> None:
+    brief = replace(BRIEF, repair_turns=1)
+    prompts: list[Prompt] = []
+
+    def answer(prompt: Prompt) -> str:
+        prompts.append(prompt)
+        return f"```python\nx = {7 if len(prompts) <= len(brief.drafts) else 8}\n```"
+
+    children = held(REWRITE, ScriptedModel(answer), brief)
+
+    made = [child.program.source for child in children if isinstance(child, Offspring)]
+    assert sorted(made) == ["x = 7\n", "x = 8\n"]
