@@ -15,6 +15,7 @@ from app.adapters.tuning.cma import ask
 from app.cli.local_model import with_local_model
 from app.config.checks import (
     axes_of,
+    one_function,
     operators,
     require_bounds,
     require_function,
@@ -50,7 +51,6 @@ from app.domain.operators.complete import COMPLETE
 from app.domain.operators.diff import DIFF
 from app.domain.operators.mend import MEND
 from app.domain.operators.search import SEARCH
-from app.domain.operators.tune import tunable_numbers
 from app.domain.problem import Axis, Problem
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.prompting.tokens import estimated
@@ -58,7 +58,6 @@ from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.source.regions import bodies
 from app.engine.briefing import own_children, unmeasured_brief
-from app.engine.founding import SEEDING
 from app.ports.records import NewRun
 
 COMMAND_LINE = "the command line"
@@ -355,6 +354,10 @@ def plan_run(
         require_players(nested, problem)
     if COMPLETE.name in used:
         require_function(problem, settings.prompts.function)
+        if name := one_function(problem, settings.prompts.function):
+            # A child that adds a function beside it no longer says which one evolves.
+            prompts = settings.prompts.model_copy(update={"function": name})
+            settings = settings.model_copy(update={"prompts": prompts})
     _require_lines(problem, settings, used)
     if reason := _unchangeable(problem, settings):
         raise UsageError(
@@ -421,11 +424,7 @@ def _without_operators_of_models(resolution: Resolved) -> RunSettings:
 
 
 def _mix(settings: RunSettings, problem: Problem) -> dict[str, float]:
-    known = every_operator(ask)
-    asking = [name for name, operator in known.items() if operator.asks_model]
-    names = [name for name in known if name != SEEDING]
-    most = max((tunable_numbers(seed) for seed in problem.seeds), default=0)
-    return operators(settings, asking, known=names, numbers=most)
+    return operators(settings, problem, every_operator(ask))
 
 
 def _with_operators_inside(

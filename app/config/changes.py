@@ -19,8 +19,6 @@ from app.config.settings import Owner, RunSettings
 from app.domain.events import Changed
 from app.domain.operator import Operator
 from app.domain.operators.complete import COMPLETE
-from app.domain.operators.seed import SEED
-from app.domain.operators.tune import tunable_numbers
 from app.domain.problem import Problem
 from app.domain.run import Revision, Run, RunState
 from app.domain.search.budget import Budget
@@ -197,12 +195,7 @@ def _operators(
     named = before.search.operators != after.search.operators
     if not named and bool(before.llm.mix) == bool(after.llm.mix):
         return run.operators
-    return operators(
-        after,
-        [name for name, operator in known.items() if operator.asks_model],
-        known=[name for name in known if name != SEED.name],
-        numbers=max((tunable_numbers(seed) for seed in problem.seeds), default=0),
-    )
+    return operators(after, problem, known)
 
 
 def _require_consistent(

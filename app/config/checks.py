@@ -1,6 +1,6 @@
 """Checks between the settings of a run that is to begin, and what follows from them."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,8 +9,10 @@ from app.config.models import MOST, ModelSettings, RoleSettings
 from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import islands_of, mixes_of, refining_of, strategy_of
 from app.config.settings import Owner, RunSettings
-from app.domain.operator import Role
+from app.domain.operator import Operator, Role
 from app.domain.operators.search import SEARCH
+from app.domain.operators.seed import SEED
+from app.domain.operators.tune import tunable_numbers
 from app.domain.problem import Axis, Problem
 from app.domain.search.archive import scaled
 from app.domain.search.budget import Budget
@@ -18,6 +20,10 @@ from app.domain.search.nested import LEAST
 from app.domain.source.functions import evolving
 
 WITH_A_MODEL = {"function": 0.5, "rewrite": 0.3, "diff": 0.1, "mend": 0.1}
+OF_ONE_FUNCTION = {
+    "complete": 0.4, "function": 0.2, "rewrite": 0.1, "mend": 0.1, "mutate": 0.1, "tune": 0.1
+}  # fmt: skip
+"""With a model, where the initial programs say which function evolves."""
 WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
 FEW_NUMBERS = 10
 """Tunable numbers of an initial program below which its expressions have to change first."""
@@ -317,17 +323,16 @@ def without_models(run: Resolved) -> Resolved:
 
 
 def operators(
-    settings: RunSettings, asking: Iterable[str], *, known: Iterable[str], numbers: int
+    settings: RunSettings, problem: Problem, known: Mapping[str, Operator]
 ) -> dict[str, float]:
-    """Returns the weight of each operator of a run: the settings', else what suits it.
+    """Returns the weight of each operator of a run: the settings', else what suits its problem.
 
     A recipe may have a mix of its own for runs with a model.
 
     Args:
       settings: The run's.
-      asking: The operators that need a model.
-      known: Every operator a run may name.
-      numbers: Tunable numbers of the initial program that has most.
+      problem: Its problem.
+      known: Every operator.
 
     Raises:
       UsageError: An operator is unknown, has no weight, or asks a model where there is none.
@@ -337,9 +342,14 @@ def operators(
         if settings.nested.strategy is not None:
             return {SEARCH.name: 1.0}
         if not settings.llm.mix:
+            numbers = max((tunable_numbers(seed) for seed in problem.seeds), default=0)
             return dict(OF_FEW_NUMBERS if numbers < FEW_NUMBERS else WITHOUT_A_MODEL)
-        return dict(strategy_of(settings, 1).model_mix or WITH_A_MODEL)
-    names = sorted(known)
+        usual = (
+            OF_ONE_FUNCTION if one_function(problem, settings.prompts.function) else WITH_A_MODEL
+        )
+        return dict(strategy_of(settings, 1).model_mix or usual)
+    asking = {name for name, operator in known.items() if operator.asks_model}
+    names = sorted(name for name in known if name != SEED.name)
     for name, weight in weights.items():
         if name not in names:
             raise UsageError(
@@ -362,7 +372,7 @@ def operators(
             remedy="Give one of them a weight above 0.",
         )
     _require_nested(settings, mix)
-    lacking = sorted(set(asking) & set(mix)) if not settings.llm.mix else []
+    lacking = sorted(asking & set(mix)) if not settings.llm.mix else []
     if lacking:
         raise UsageError(
             f"{' and '.join(lacking)} {'asks' if len(lacking) == 1 else 'ask'} a language model, "
@@ -393,6 +403,19 @@ def _require_nested(settings: RunSettings, mix: Mapping[str, float]) -> None:
             value=named,
             remedy="Give it a weight in search.operators, or leave search.operators out.",
         )
+
+
+def one_function(problem: Problem, name: str) -> str:
+    """Returns the function that every seed says is the one to evolve; "" where there is none.
+
+    Args:
+      problem: The problem.
+      name: The function that the settings name; "" where they name none.
+    """
+    if problem.language != "python":
+        return ""
+    names = {evolving(seed, name) or "" for seed in problem.seeds}
+    return names.pop() if len(names) == 1 else ""
 
 
 def require_function(problem: Problem, name: str) -> None:

@@ -81,7 +81,12 @@ def sound_address(address: str) -> str:
 
 _Temperature: TypeAlias = Annotated[
     float | None,
-    Field(ge=0, le=2, description="Sampling temperature. Null leaves it to the endpoint."),
+    Field(
+        ge=0,
+        le=2,
+        description="Sampling temperature; prompts for one function add 0.3. Null leaves it to the "
+        "endpoint.",
+    ),
 ]
 _MaxTokens: TypeAlias = Annotated[
     int | None,

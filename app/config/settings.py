@@ -87,8 +87,7 @@ class SearchSettings(Section):
     """Number of other programs, drawn at random, that a prompt contains."""
     operators: dict[str, float] | None = None
     """Operators and their weights, 0 or more. Without a value: `search` with `nested.strategy`,
-    else `function`, `rewrite`, `diff` and `mend` with a language model, `tune` and `mutate`
-    without."""
+    `tune` and `mutate` without a language model, else a mix that suits the initial programs."""
     samples: int = Field(1, ge=1, le=64)
     """Children that one prompt asks for, from the same parents. An endpoint reads the prompt once
     where it takes `n`; where it does not, it may have the beginning of the prompt in its cache."""

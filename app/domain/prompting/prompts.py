@@ -42,7 +42,9 @@ _QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budg
 _QUOTED_CHARS = 2_000  # and at least this much if there is room
 _QUOTED_CHARS_AT_LEAST = 500  # a shorter quotation does not show what is to be repaired
 
-# Added to the temperature after a reply that made nothing new.
+# Added to the temperature where the reply is one function, of which models copy most, ...
+_FUNCTION_WARMER = 0.3
+# ... and after a reply that made nothing new.
 _WARMER = 0.4
 # A program that takes more than half of the budget of tokens is shown in outline.
 _LONG_PROGRAM_SHARE = 2
@@ -95,7 +97,8 @@ def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:
             current_program=source,
         )
 
-    return replace(within_budget(brief, draft, write), form=definition_form(parent, focus))
+    prompt = within_budget(brief, draft, write)
+    return replace(prompt, form=definition_form(parent, focus), warmer=_FUNCTION_WARMER)
 
 
 def _shown(source: str, focus: Definition, rules: PromptRules) -> str:
@@ -181,9 +184,8 @@ def complete_prompt(
         }
         return filler.filled("complete_user", values)
 
-    return within_budget(
-        brief, draft, write, Sections(parent, top=others, failures=everything.failures)
-    )
+    shown = Sections(parent, top=others, failures=everything.failures)
+    return replace(within_budget(brief, draft, write, shown), warmer=_FUNCTION_WARMER)
 
 
 def mend_prompt(brief: Brief, draft: Draft, failed: FailedChild) -> Prompt:
@@ -245,7 +247,7 @@ def again_prompt(brief: Brief, first: Prompt) -> Prompt | None:
     user = first.user + _filler(brief, purpose).filled("again_user", values)
     if not fits(first.system + user, brief.prompts.max_prompt_tokens):
         return None
-    return replace(first, user=user, warmer=_WARMER)
+    return replace(first, user=user, warmer=first.warmer + _WARMER)
 
 
 def repair_prompt(

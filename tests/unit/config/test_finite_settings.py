@@ -6,14 +6,17 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
+from app.adapters.tuning.cma import ask
 from app.config.checks import operators
 from app.config.layers import UsageError, from_assignments
 from app.config.models import ModelSettings
 from app.config.recipes import with_parameters
 from app.config.resolve import resolved
 from app.config.settings import RunSettings, Section
+from app.domain.operators import operators as every_operator
 from app.domain.search.gates import gate
 from app.domain.search.recipes import RECIPES
+from tests.engine.toy import problem
 
 
 @pytest.mark.parametrize(
@@ -36,7 +39,7 @@ def test_a_weight_of_an_operator_beyond_what_can_be_summed_is_refused():
     settings = resolved([from_assignments(["search.operators={tune: 1.0e+308}"])], {}).settings
 
     with pytest.raises(UsageError, match=r"1,000,000,000 \(1e\+308\)"):
-        operators(settings, (), known=("tune",), numbers=20)
+        operators(settings, problem(), {"tune": every_operator(ask)["tune"]})
 
 
 def test_a_parameter_of_a_recipe_is_finite():

@@ -1,9 +1,13 @@
 """Where a run's settings come from; pure."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.adapters.problems import configures_problem
+from app.adapters.tuning.cma import ask
 from app.config.checks import (
+    OF_ONE_FUNCTION,
     WITH_A_MODEL,
     WITHOUT_A_MODEL,
     operators,
@@ -23,10 +27,20 @@ from app.config.layers import (
 from app.config.models import ModelSettings
 from app.config.resolve import resolved
 from app.config.settings import Owner, SandboxSettings
+from app.domain.operators import operators as every_operator
+from app.domain.problem import Problem
+from app.domain.program import Program
 from app.domain.search.budget import Budget, PriceCeiling
+from tests.engine.toy import problem
 
-ASKING = ("diff", "rewrite")
-KNOWN = ("diff", "mutate", "rewrite", "tune")
+KNOWN = every_operator(ask)
+
+
+def of_numbers(count: int) -> Problem:
+    """Returns a problem whose initial program has so many tunable numbers, and two functions."""
+    source = "".join(f"N{n} = {n}.5\n" for n in range(count))
+    seed = Program(f"{source}def f():\n    pass\ndef g():\n    pass\n", "python")
+    return replace(problem(), seeds=(seed,))
 
 
 def nothing(loaded: object) -> bool:
@@ -182,20 +196,32 @@ def test_a_suggestion_without_a_setting_is_a_notice_and_not_an_error():
 
 
 def test_without_a_model_the_mix_is_tune_and_mutate():
-    assert operators(resolved([], {}).settings, ASKING, known=KNOWN, numbers=20) == WITHOUT_A_MODEL
+    assert operators(resolved([], {}).settings, of_numbers(20), KNOWN) == WITHOUT_A_MODEL
 
 
 @pytest.mark.parametrize(("numbers", "tune"), [(0, 0.25), (9, 0.25), (10, 0.75)])
 def test_without_a_model_an_initial_program_of_few_numbers_is_mutated_more(numbers, tune):
-    mix = operators(resolved([], {}).settings, ASKING, known=KNOWN, numbers=numbers)
+    mix = operators(resolved([], {}).settings, of_numbers(numbers), KNOWN)
 
     assert mix == {"tune": tune, "mutate": 1 - tune}
 
 
-def test_with_a_model_the_mix_is_diff_and_rewrite():
+def test_with_a_model_and_several_functions_one_of_them_is_drawn():
     settings = resolved([from_assignments(["llm.model=m"])], {}).settings
 
-    assert operators(settings, ASKING, known=KNOWN, numbers=20) == WITH_A_MODEL
+    assert operators(settings, of_numbers(20), KNOWN) == WITH_A_MODEL
+
+
+def test_with_a_model_the_one_function_that_evolves_is_completed():
+    settings = resolved([from_assignments(["llm.model=m"])], {}).settings
+    one = Program("def f():\n    return 1\n", "python")
+    named = settings.model_copy(
+        update={"prompts": settings.prompts.model_copy(update={"function": "g"})}
+    )
+
+    assert operators(settings, replace(problem(), seeds=(one,)), KNOWN) == OF_ONE_FUNCTION
+    assert operators(named, of_numbers(20), KNOWN) == OF_ONE_FUNCTION
+    assert operators(named, replace(problem(), seeds=(one,)), KNOWN) == WITH_A_MODEL
 
 
 @pytest.mark.parametrize(
@@ -208,9 +234,9 @@ def test_a_recipe_may_have_a_mix_of_its_own_for_runs_with_a_model(recipe: str, o
     silent = resolved([from_assignments(lines[:1])], {}).settings
     named = resolved([from_assignments([*lines, "search.operators={tune: 1}"])], {}).settings
 
-    assert operators(asking, ASKING, known=KNOWN, numbers=20) == {operator: 1.0}
-    assert operators(silent, ASKING, known=KNOWN, numbers=20) == WITHOUT_A_MODEL
-    assert operators(named, ASKING, known=KNOWN, numbers=20) == {"tune": 1.0}
+    assert operators(asking, of_numbers(20), KNOWN) == {operator: 1.0}
+    assert operators(silent, of_numbers(20), KNOWN) == WITHOUT_A_MODEL
+    assert operators(named, of_numbers(20), KNOWN) == {"tune": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -226,7 +252,7 @@ def test_a_mix_that_cannot_work_is_refused_with_a_remedy(mix, says):
     settings = resolved([from_assignments([f"search.operators={mix}"])], {}).settings
 
     with pytest.raises(UsageError) as refused:
-        operators(settings, ASKING, known=KNOWN, numbers=20)
+        operators(settings, of_numbers(20), KNOWN)
 
     assert says in refused.value.remedy
 
