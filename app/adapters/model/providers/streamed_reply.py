@@ -32,6 +32,17 @@ class _Choice:
     looked_at_chars: int = 0
 
 
+def _sum(before: Mapping[str, Any] | None, usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the count of an answer whose choices llama.cpp counts one by one."""
+    added: dict[str, Any] = dict(usage)
+    for name in ("completion_tokens", "total_tokens"):
+        earlier, own = (before or {}).get(name), usage.get(name)
+        if isinstance(earlier, int) and isinstance(own, int):
+            prompt = usage.get("prompt_tokens") if name == "total_tokens" else 0
+            added[name] = earlier + own - (prompt if isinstance(prompt, int) else 0)
+    return added
+
+
 class StreamedReply:
     """Collects the parts of a streamed answer.
 
@@ -50,6 +61,7 @@ class StreamedReply:
         self.ended = ""
         self.error: object = None
         self.usage: Mapping[str, Any] | None = None
+        self._counted = False
         self._most_chars = _OVERLONG * _CHARS_A_TOKEN * most_tokens
         self._choices: dict[int, _Choice] = {}
         self._head: dict[str, Any] = {}
@@ -62,7 +74,9 @@ class StreamedReply:
             self.error = event["error"]
             return 0
         if isinstance(usage := event.get("usage"), dict):
-            self.usage = usage
+            alone = not event.get("choices")
+            self.usage = _sum(self.usage, usage) if alone and self._counted else usage
+            self._counted = alone
         for name in _HEAD:
             if name not in self._head and event.get(name):
                 self._head[name] = event[name]
