@@ -68,11 +68,13 @@ class ReplyForm:
       opening: The text with which the reply begins, so that the model goes on after it.
       stops: Texts before which the reply ends, whichever comes first.
       ending: The text that follows where the reply ended by one of `stops`.
+      grammar: Of the whole reply, in GBNF, which llama.cpp and vLLM read; "" without one.
     """
 
-    opening: str
+    opening: str = ""
     stops: tuple[str, ...] = ()
     ending: str = ""
+    grammar: str = ""
 
     def whole(self, text: str, *, stopped: bool) -> str:
         """Returns the reply of a model that went on after the opening.

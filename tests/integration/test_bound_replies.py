@@ -20,9 +20,13 @@ PROMPT = Prompt("", "Write f.", form=FORM)
 LLAMACPP = {"/props": {"chat_template": "{{ messages }}"}}
 THINKING = {"/props": {"chat_template": "{% if enable_thinking %}<think>{% endif %}"}}
 FIELDS = {"messages": {}, "continue_final_message": {}, "add_generation_prompt": {}}
-VLLM = {
-    "/openapi.json": {"components": {"schemas": {"ChatCompletionRequest": {"properties": FIELDS}}}}
-}
+
+
+def schema(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"components": {"schemas": {"ChatCompletionRequest": {"properties": fields}}}}
+
+
+VLLM = {"/openapi.json": schema(FIELDS)}
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -115,6 +119,28 @@ def test_vllm_is_told_to_go_on_once_a_free_reply_had_no_thoughts() -> None:
     assert bound["continue_final_message"] is True
     assert bound["add_generation_prompt"] is False
     assert reply == "```python\ndef f(x):\n    return x\n```\n"
+
+
+def test_a_grammar_is_sent_in_the_field_that_the_endpoint_has() -> None:
+    form = ReplyForm(grammar='root ::= "a"\n')
+    prompt = Prompt("", "Edit f.", form=form)
+    with_grammar = {"/openapi.json": schema({**FIELDS, "structured_outputs": {}})}
+
+    with described(LLAMACPP) as (model, llamacpp):
+        text(model, prompt)
+    with described(with_grammar) as (model, vllm):
+        text(model, prompt)
+        text(model, prompt)
+    with described(VLLM) as (model, without):
+        text(model, prompt)
+        text(model, prompt)
+
+    assert llamacpp.asked[0]["grammar"] == form.grammar
+    assert vllm.asked[1]["structured_outputs"] == {"grammar": form.grammar}
+    for body in (*llamacpp.asked, *vllm.asked, *without.asked):
+        assert body["messages"][-1]["role"] == "user"
+        assert "continue_final_message" not in body
+    assert not {"grammar", "structured_outputs"} & without.asked[1].keys()
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,12 @@ import pytest
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.spec import ModelSpec
-from app.domain.operator import Prompt
+from app.domain.evaluation import FailureKind
+from app.domain.operator import Offspring, Prompt
+from app.domain.problem import EditRules
+from app.domain.program import Program
+from app.domain.prompting.reply_forms import edits_form
+from app.domain.replies.children import read_edited
 from app.ports.protocols import Stopped
 from tests.integration.cli import Evoq, problem_folder
 
@@ -124,6 +129,24 @@ def test_a_streamed_reply_of_a_real_model_is_counted_by_its_server(endpoint: str
     assert reply.text.strip()
     assert reply.prompt_tokens > 0
     assert 0 < reply.completion_tokens <= 40
+
+
+def test_a_real_model_seeks_only_lines_of_the_program(endpoint: str) -> None:
+    program = Program("def area(r):\n    factor = 3\n    return factor * r * r\n", "python")
+    form = edits_form(program, EditRules())
+    text = f"```python\n{program.source}```\nMake `factor` 3.14159, by SEARCH/REPLACE blocks."
+    model_loop = ModelLoop()
+    try:
+        spec = ModelSpec("small", base_url=endpoint, max_tokens=200, temperature=1.0)
+        prompts = [Prompt("", text, sample=n, form=form) for n in range(3)]
+        replies = OpenAIModel(spec, model_loop).complete(prompts)
+    finally:
+        model_loop.close()
+
+    for reply in replies:
+        assert reply.text.startswith("<<<<<<< SEARCH\n")
+        child = read_edited(reply, program, EditRules(), lambda edit: "")
+        assert isinstance(child, Offspring) or child.kind is not FailureKind.BAD_EDIT
 
 
 class StopRequest:

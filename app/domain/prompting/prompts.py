@@ -22,7 +22,7 @@ from app.domain.operator import (
 from app.domain.program import Program
 from app.domain.prompting.directions import PACKAGED, tried_text
 from app.domain.prompting.directions import shown as shown_direction
-from app.domain.prompting.reply_forms import definition_form, program_form
+from app.domain.prompting.reply_forms import definition_form, edits_form, program_form
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.sections import (
     Sections,
@@ -55,7 +55,9 @@ WriteUserText = Callable[[Sections, TemplateFiller], str]
 
 def diff_prompt(brief: Brief, draft: Draft) -> Prompt:
     """Returns the prompt that asks for SEARCH/REPLACE blocks."""
-    return within_budget(brief, draft, lambda shown, filler: _user("diff_user", shown, filler))
+    prompt = within_budget(brief, draft, lambda shown, filler: _user("diff_user", shown, filler))
+    parent = brief.known[draft.parents[0]].program
+    return replace(prompt, form=edits_form(parent, brief.edit))
 
 
 def rewrite_prompt(brief: Brief, draft: Draft) -> Prompt:
@@ -206,7 +208,8 @@ def mend_prompt(brief: Brief, draft: Draft, failed: FailedChild) -> Prompt:
         return filler.filled("mend_user", values)
 
     parent = brief.known[draft.parents[0]]
-    return within_budget(brief, draft, write, Sections(parent, failures=(failed,)))
+    prompt = within_budget(brief, draft, write, Sections(parent, failures=(failed,)))
+    return replace(prompt, form=edits_form(failed.program, brief.edit))
 
 
 def mend_function_prompt(

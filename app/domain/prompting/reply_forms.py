@@ -5,15 +5,20 @@ nor an example after it.  The opening costs no tokens of the answer.
 """
 
 import ast
+import json
 import textwrap
+from collections import Counter
 
 from app.domain.operator import ReplyForm
+from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.source.definitions import DEFINITION_NODES, Definition, first_line
 from app.domain.source.functions import Function, next_header
 from app.domain.source.regions import lines, parse
 from app.domain.source.syntax import tree_or_none
 
+_ABOVE, _MIDDLE, _BELOW = "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n"
+_MOST_LINES = 400
 _FENCE = "```"
 _CLOSED = f"\n{_FENCE}"
 
@@ -66,6 +71,45 @@ def program_form(program: Program) -> ReplyForm:
     return ReplyForm(
         f"{_FENCE}{program.language}\n{above}", (end, _CLOSED), f"\n{below}{_CLOSED}\n"
     )
+
+
+def edits_form(program: Program, rules: EditRules) -> ReplyForm | None:
+    """Returns the form of a reply that is SEARCH/REPLACE blocks; None for a program that is long.
+
+    Its grammar lets a model seek nothing but lines of the program that may change: each SEARCH
+    section begins with a line that occurs once, and blocks follow the order of the program.
+
+    Args:
+      program: The program to edit.
+      rules: Only the usual form of blocks has a grammar.
+    """
+    text, regions = program.source.splitlines(), parse(program.source)
+    if len(text) > _MOST_LINES or rules.diff_pattern != EditRules().diff_pattern:
+        return None
+    may_change = {n for n, _ in enumerate(text) if regions.holds(n) or not rules.enforce_blocks}
+    occur = Counter(line.strip() for line in text)
+    starts = [n for n in sorted(may_change) if text[n].strip() and occur[text[n].strip()] == 1]
+    if not starts:
+        return None
+    parts = [
+        f"root ::= from{starts[0]}",
+        f"with ::= {_literal(_MIDDLE)} line* {_literal(_BELOW)}",
+        r'line ::= ([^<=>\n] [^\n]*)? "\n"',
+    ]
+    for start, following in zip(starts, [*starts[1:], None], strict=True):
+        later = f" | from{following}" if following is not None else ""
+        parts.append(f"from{start} ::= {_literal(_ABOVE)} at{start}{later}")
+    for n in sorted(may_change):
+        further = next((start for start in starts if start > n), None)
+        ends = "with" if further is None else f"with from{further}?"
+        on = f"at{n + 1} | " if n + 1 in may_change else ""
+        parts.append(f"at{n} ::= {_literal(text[n] + chr(10))} ({on}{ends})")
+    return ReplyForm(grammar="\n".join(parts) + "\n")
+
+
+def _literal(text: str) -> str:
+    """Returns a text as a grammar writes it: with the escapes of JSON."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _fenced(language: str, above: str) -> ReplyForm:

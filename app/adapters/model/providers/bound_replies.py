@@ -1,4 +1,4 @@
-"""Bound replies: a model goes on from the beginning of its reply, where its endpoint can do that.
+"""Bound replies: a model goes on from the beginning of its reply, or keeps to a grammar.
 
 The endpoint is asked for its own description, once, without a token, and not known by its name.
 vLLM and others publish the fields of a request (`openapi.json`); llama.cpp publishes the template
@@ -8,13 +8,13 @@ A model that thinks before it answers would be kept from thinking.  So a reply i
 template has no room for thoughts, else from the first reply on that had none.
 
 Source: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
-(`continue_final_message`, `add_generation_prompt`); the README in `tools/server` of
-github.com/ggml-org/llama.cpp (`/props`), and its `tools/server/server-common.cpp` (a last message
-of the assistant).
+(`continue_final_message`, `add_generation_prompt`, `structured_outputs`); the README in
+`tools/server` of github.com/ggml-org/llama.cpp (`/props`, `grammar`), and its
+`tools/server/server-common.cpp` (a last message of the assistant).
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,15 +36,17 @@ _THOUGHTS = "think"
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """How an endpoint is asked to go on from the last message.
+    """How an endpoint is asked to go on from the last message, and to keep to a grammar.
 
     Attributes:
       fields: Of the request, beside that message.
       thinks: Whether the model may think before it answers; None where the endpoint does not say.
+      grammar: Returns the fields for a grammar; None where the endpoint takes none.
     """
 
     fields: Mapping[str, Any] = field(default_factory=dict)
     thinks: bool | None = None
+    grammar: Callable[[str], Mapping[str, Any]] | None = None
 
 
 async def continuation(client: AsyncOpenAI) -> Continuation | None:
@@ -56,11 +58,21 @@ async def continuation(client: AsyncOpenAI) -> Continuation | None:
     root = str(client.base_url).rstrip("/").removesuffix("/v1")
     match await get_document(client, f"{root}/props"):
         case {"chat_template": str(template)}:
-            return Continuation(thinks=_THOUGHTS in template)
+            return Continuation(thinks=_THOUGHTS in template, grammar=_as_llama_cpp)
     match await get_document(client, f"{root}/openapi.json"):
         case {"components": {"schemas": {"ChatCompletionRequest": {"properties": {**known}}}}}:
-            return Continuation(_GOES_ON) if known.keys() >= _GOES_ON.keys() else None
+            grammar = _as_vllm if "structured_outputs" in known else None
+            goes_on = known.keys() >= _GOES_ON.keys()
+            return Continuation(_GOES_ON, grammar=grammar) if goes_on else None
     return None
+
+
+def _as_llama_cpp(grammar: str) -> Mapping[str, Any]:
+    return {"grammar": grammar}
+
+
+def _as_vllm(grammar: str) -> Mapping[str, Any]:
+    return {"structured_outputs": {"grammar": grammar}}
 
 
 class BoundReplies:
@@ -82,7 +94,9 @@ class BoundReplies:
             except openai.APIConnectionError:
                 return None
             self._possible = self._known is not None
-        return prompt.form if self._known and self._known.thinks is False else None
+        if self._known is None or self._known.thinks is not False:
+            return None
+        return None if prompt.form.grammar and not self._known.grammar else prompt.form
 
     def body(self, body: Mapping[str, Any], form: ReplyForm) -> dict[str, Any]:
         """Returns the body of a request for a bound reply.
@@ -92,8 +106,12 @@ class BoundReplies:
           form: As `form` returned it.
         """
         assert self._known is not None
-        opening = {"role": "assistant", "content": form.opening}
-        bound = {**self._known.fields, "messages": [*body["messages"], opening]}
+        bound: dict[str, Any] = {}
+        if form.opening:
+            opening = {"role": "assistant", "content": form.opening}
+            bound = {**self._known.fields, "messages": [*body["messages"], opening]}
+        if form.grammar and self._known.grammar:
+            bound |= self._known.grammar(form.grammar)
         stops = {"stop": list(form.stops)} if form.stops else {}
         return {**stops, **body, **bound}
 

@@ -1,12 +1,22 @@
 """Reply forms: the text with which a reply begins and ends."""
 
+import json
+import re
+from random import Random
+
 import pytest
 
+from app.domain.evaluation import FailureKind
 from app.domain.operator import Completion, Offspring
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.prompting.reply_forms import definition_form, program_form, version_form
-from app.domain.replies.children import read_rewritten
+from app.domain.prompting.reply_forms import (
+    definition_form,
+    edits_form,
+    program_form,
+    version_form,
+)
+from app.domain.replies.children import read_edited, read_rewritten
 from app.domain.replies.definition import read_definition
 from app.domain.replies.function_body import read_completed
 from app.domain.source.definitions import changeable_definitions
@@ -101,3 +111,75 @@ def test_the_next_version_of_a_function_begins_with_its_header() -> None:
     assert form.opening.startswith("```python\ndef search_v1(low, high):\n")
     assert isinstance(child, Offspring)
     assert "    return high\n" in child.program.source
+
+
+def derived(grammar: str, rng: Random) -> str:
+    """Returns a text of a grammar: each alternative and each repetition is drawn."""
+    rules = dict(line.split(" ::= ", 1) for line in grammar.splitlines())
+    token = re.compile(r'"(?:[^"\\]|\\.)*"|\w+|[()|?*]')
+
+    def text(name: str) -> str:
+        if name == "line":
+            return rng.choice(["", "    low = 1", "x"]) + "\n"
+        parts = token.findall(rules[name])
+        written = []
+        while parts:
+            alternatives: list[list[str]] = [[]]
+            group, parts = taken(parts)
+            for part in group:
+                if part == "|":
+                    alternatives.append([])
+                else:
+                    alternatives[-1].append(part)
+            for part in rng.choice(alternatives) if "|" in group else group:
+                written.append(part)
+        return "".join(repeated(written))
+
+    def taken(parts: list[str]) -> tuple[list[str], list[str]]:
+        if parts[0] == "(":
+            end = parts.index(")")
+            return parts[1:end], parts[end + 1 :]
+        end = next((n for n, part in enumerate(parts) if part == "("), len(parts))
+        return parts[:end], parts[end:]
+
+    def repeated(parts: list[str]) -> list[str]:
+        out = []
+        for n, part in enumerate(parts):
+            after = parts[n + 1] if n + 1 < len(parts) else ""
+            if part in "?*":
+                continue
+            times = {"?": rng.randint(0, 1), "*": rng.randint(0, 3)}.get(after, 1)
+            out += [
+                str(json.loads(part)) if part.startswith('"') else text(part) for _ in range(times)
+            ]
+        return out
+
+    return text("root")
+
+
+def test_every_reply_of_the_grammar_of_edits_can_be_applied() -> None:
+    form = edits_form(PROGRAM, EditRules())
+    assert form is not None
+    several = 0
+    for seed in range(300):
+        reply = derived(form.grammar, Random(seed))
+        child = read_edited(Completion(reply), PROGRAM, EditRules(), no_description)
+        several += reply.count("<<<<<<< SEARCH") > 1
+        if not isinstance(child, Offspring):
+            assert child.kind in (FailureKind.SYNTAX, FailureKind.UNCHANGED), (reply, child)
+        else:
+            assert "print(search(0, 1))" in child.program.source
+    assert several > 20
+
+
+@pytest.mark.parametrize(
+    ("program", "rules"),
+    [
+        (Program("x = 1\n" * 500, "python"), EditRules()),
+        (Program("x = 1\nx = 1\n", "python"), EditRules()),
+        (PROGRAM, EditRules(diff_pattern=r"<(.*)\|(.*)>")),
+    ],
+    ids=["a long program", "no line that occurs once", "blocks of another form"],
+)
+def test_edits_without_a_grammar_are_free(program: Program, rules: EditRules) -> None:
+    assert edits_form(program, rules) is None
