@@ -8,6 +8,7 @@ import ast
 import json
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 
 from app.domain.operator import ReplyForm
 from app.domain.problem import EditRules
@@ -21,6 +22,9 @@ _ABOVE, _MIDDLE, _BELOW = "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n"
 _MOST_LINES = 400
 _FENCE = "```"
 _CLOSED = f"\n{_FENCE}"
+_EXAMPLES = ("\nif __name__", "\nprint(", "\n# Example", "\n# Test")
+"""Lines below a function with which a model goes on to use or to test it."""
+_DEFINITIONS = ("\ndef ", "\nclass ", "\n@")
 
 
 def definition_form(program: Program, wanted: Definition) -> ReplyForm:
@@ -41,7 +45,7 @@ def definition_form(program: Program, wanted: Definition) -> ReplyForm:
             if end >= node.lineno:
                 header = textwrap.dedent("".join(lines(program.source)[wanted.first : end]))
             break
-    return _fenced("python", header.replace("\r\n", "\n"))
+    return _fenced("python", header.replace("\r\n", "\n"), _EXAMPLES)
 
 
 def version_form(own: Function, number: int) -> ReplyForm:
@@ -51,7 +55,7 @@ def version_form(own: Function, number: int) -> ReplyForm:
       own: The function of the program that gets the version.
       number: That of the version.
     """
-    return _fenced("python", next_header(own, number))
+    return _fenced("python", next_header(own, number), (*_DEFINITIONS, *_EXAMPLES))
 
 
 def program_form(program: Program) -> ReplyForm:
@@ -112,5 +116,5 @@ def _literal(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _fenced(language: str, above: str) -> ReplyForm:
-    return ReplyForm(f"{_FENCE}{language}\n{above}", (_CLOSED,), f"{_CLOSED}\n")
+def _fenced(language: str, above: str, stops: Sequence[str] = ()) -> ReplyForm:
+    return ReplyForm(f"{_FENCE}{language}\n{above}", (_CLOSED, *stops), f"{_CLOSED}\n")

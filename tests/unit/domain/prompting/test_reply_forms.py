@@ -63,6 +63,8 @@ def test_a_definition_begins_with_its_header_and_docstring(name: str, opening: s
     form = definition_form(PROGRAM, wanted)
 
     assert form.opening == f"```python\n{opening}"
+    assert "\nif __name__" in form.stops
+    assert "\ndef " not in form.stops, "a helper may follow"
 
 
 def test_a_body_after_the_opening_becomes_a_child() -> None:
@@ -109,6 +111,7 @@ def test_the_next_version_of_a_function_begins_with_its_header() -> None:
     )  # fmt: skip
 
     assert form.opening.startswith("```python\ndef search_v1(low, high):\n")
+    assert {"\n```", "\ndef ", "\nif __name__"} <= set(form.stops)
     assert isinstance(child, Offspring)
     assert "    return high\n" in child.program.source
 
