@@ -37,5 +37,6 @@ def test_a_run_asks_the_model_on_the_gpu_and_waits_for_it_while_it_is_frozen(
     shown = deployment.ask("show", RUN)
     assert (shown["state"], shown["iterations"]) == ("finished", PROPOSALS)
     operators = deployment.sql(f"SELECT operators FROM runs WHERE name = '{RUN}'")[0][0]
-    assert set(json.loads(operators)) == {"diff", "function", "mend", "rewrite"}
+    forms = {"complete", "function", "rewrite"}
+    assert set(json.loads(operators)) == {*forms, "mend", "mutate", "tune"}
     assert deployment.asked(RUN) == {"small"}
