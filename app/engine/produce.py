@@ -184,7 +184,7 @@ def _plans(
     plans: list[Plan] = []
     nested = run.rules.nested
     first, left = run.ordinals, run.budget.proposals - run.proposals
-    draw = _operator_draw(ctx, tx, run)
+    draw = _operator_draw(ctx, tx, _weighted_by_cohort(ctx, run, sizes))
     for island in _turns(run, strategy.barrier, backlog, sizes):
         operator = strategy.operator or draw(first)
         size = min(_size(ctx, run, operator, sizes[island]), left)
@@ -207,6 +207,17 @@ def _plans(
 def _size(ctx: Context, run: Run, operator: str, size: int) -> int:
     """Returns the size of a cohort: several samples of one prompt take the place of one child."""
     return run.rules.search.samples if size == 1 and ctx.operators[operator].form else size
+
+
+def _weighted_by_cohort(ctx: Context, run: Run, sizes: Sequence[int]) -> Run:
+    """Returns the run with the weights of cohorts, where those of some operators are larger.
+
+    The weights of a run are shares of its proposals.
+    """
+    if run.rules.search.samples == 1 or max(sizes, default=1) > 1:
+        return run
+    weights = {name: each / _size(ctx, run, name, 1) for name, each in run.operators.items()}
+    return replace(run, operators=weights)
 
 
 def _together(ctx: Context, run: Run, plan: Plan) -> bool:

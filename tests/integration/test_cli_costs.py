@@ -94,7 +94,7 @@ def test_a_run_ends_at_its_tokens_and_resume_continues_with_more(
     folder = problem_folder(tmp_path / "sum")
     command = ["run", folder, "--iterations", 50, "--reproducible", "--json", "--name", "capped"]
 
-    ended = evoq(*command, *settings(mock, "budget.tokens=8000"))
+    ended = evoq(*command, *settings(mock, "budget.tokens=8000", "search.operators={rewrite: 1}"))
     longer = evoq("resume", "capped", "--set", "budget.tokens=12000", "--json")
     refused = evoq("resume", "capped", "--set", "search.islands=3", "--json")
     unpriced = evoq(*command, *settings(mock, "budget.cost_usd=1"))
