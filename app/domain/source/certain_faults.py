@@ -5,14 +5,14 @@ Each rule is silent where it cannot be sure: a fault that is none costs a reques
 
 import ast
 import builtins
-import copy
+import functools
 import symtable
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from app.domain.source.syntax import UNPARSABLE, syntax_tree
+from app.domain.source.syntax import SHARED, UNPARSABLE, syntax_tree
 
 MOST_FAULTS = 4
 
@@ -67,14 +67,15 @@ class _Program:
     """A program as its syntax.
 
     Attributes:
-      tree: Without what runs only as a script, and without annotations that are not evaluated.
+      nodes: Of its tree without what runs only as a script, and without annotations that are not
+        evaluated.
       bound: The names that the module binds, in whichever scope.
       reads: The names that are read from the module or from Python.
       functions: The functions of the module whose name nothing else binds, without decorators.
       caught: The exceptions that a handler names.
     """
 
-    tree: ast.Module
+    nodes: tuple[ast.AST, ...]
     bound: frozenset[str]
     reads: frozenset[str]
     functions: Mapping[str, _Function]
@@ -82,35 +83,37 @@ class _Program:
 
     @property
     def loads(self) -> Iterator[ast.Name]:
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 yield node
 
 
+@functools.lru_cache(maxsize=SHARED)
 def _read(source: str) -> _Program | None:
     """Returns a program; None where it does not parse, or may bind names that nobody sees."""
     try:
         whole = syntax_tree(source)
         bound = {name for name, _, binds in _module_names(whole) if binds}
-        run = _Evaluated(whole).visit(copy.deepcopy(whole))
+        run = _Evaluated(whole).visit(syntax_tree(source))
         reads = {name for name, reads, _ in _module_names(run) if reads}
     except UNPARSABLE:
         return None
+    nodes = tuple(ast.walk(whole))
     stars = any(
         alias.name == "*"
-        for node in ast.walk(whole)
+        for node in nodes
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     )
     if stars or _BINDS_UNSEEN & (reads | bound):
         return None
-    times = Counter(_bindings(whole))
+    times = Counter(_bindings(nodes))
     functions = {
         node.name: node
         for node in run.body
         if isinstance(node, _FUNCTIONS) and times[node.name] == 1 and not node.decorator_list
     }
-    handlers = [node.type for node in ast.walk(whole) if isinstance(node, ast.ExceptHandler)]
+    handlers = [node.type for node in nodes if isinstance(node, ast.ExceptHandler)]
     caught = {
         name.id
         for kinds in handlers
@@ -118,7 +121,8 @@ def _read(source: str) -> _Program | None:
         for name in ast.walk(kinds)
         if isinstance(name, ast.Name)
     }
-    return _Program(run, frozenset(bound), frozenset(reads), functions, frozenset(caught))
+    evaluated = tuple(ast.walk(run))
+    return _Program(evaluated, frozenset(bound), frozenset(reads), functions, frozenset(caught))
 
 
 class _Evaluated(ast.NodeTransformer):
@@ -189,9 +193,9 @@ def _module_names(tree: ast.Module) -> Iterator[tuple[str, bool, bool]]:
                 yield symbol.get_name(), symbol.is_referenced(), binds
 
 
-def _bindings(tree: ast.Module) -> Iterator[str]:
+def _bindings(nodes: Sequence[ast.AST]) -> Iterator[str]:
     """Yields each name as often as any scope binds or deletes it, or declares where it is bound."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
                 yield name
@@ -228,7 +232,7 @@ def _unbound(program: _Program) -> list[Fault]:
 
 
 def _calls(program: _Program) -> Iterator[ast.Call]:
-    for node in ast.walk(program.tree):
+    for node in program.nodes:
         if isinstance(node, ast.Call):
             yield node
 
@@ -275,7 +279,7 @@ def _wrong_unpackings(program: _Program) -> list[Fault]:
     if {"TypeError", "ValueError"} & program.caught:
         return []
     unpacked: dict[str, list[int]] = {}
-    for node in ast.walk(program.tree):
+    for node in program.nodes:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             [*targets] = node.targets
             called, size = node.value.func, _size(targets[0])
