@@ -42,9 +42,9 @@ _QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budg
 _QUOTED_CHARS = 2_000  # and at least this much if there is room
 _QUOTED_CHARS_AT_LEAST = 500  # a shorter quotation does not show what is to be repaired
 
-# Added to the temperature where the reply is one function, of which models copy most, ...
+# Added to the temperature where one function is asked for, which a model copies at a lower one.
 _FUNCTION_WARMER = 0.3
-# ... and after a reply that made nothing new.
+# Added after a reply that made nothing new.
 _WARMER = 0.4
 # A program that takes more than half of the budget of tokens is shown in outline.
 _LONG_PROGRAM_SHARE = 2
