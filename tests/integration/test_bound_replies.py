@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -205,3 +206,17 @@ def test_a_reply_that_was_cut_off_gets_no_ending() -> None:
 def test_an_opening_that_the_endpoint_repeats_stands_in_the_reply_once() -> None:
     with described(LLAMACPP, lambda body: said(FORM.opening + "    return x")) as (model, _):
         assert text(model) == "```python\ndef f(x):\n    return x\n```\n"
+
+
+def test_more_samples_than_llamacpp_has_slots_are_asked_for_one_by_one() -> None:
+    def at_most_two(body: dict[str, Any]) -> dict[str, Any]:
+        if body.get("n", 1) <= 2:
+            return said("    return x")
+        message = "Field 'n': Value must be between 1 <= value <= 2, but got 3"
+        return {"status": 400, "error": {"code": 400, "message": message, "type": "invalid"}}
+
+    with described(LLAMACPP, at_most_two) as (model, endpoint):
+        replies = model.complete([replace(PROMPT, sample=n) for n in range(3)])
+
+    assert [body.get("n") for body in endpoint.asked] == [3, None, None, None]
+    assert [reply.text for reply in replies] == ["```python\ndef f(x):\n    return x\n```\n"] * 3

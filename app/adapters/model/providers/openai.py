@@ -338,9 +338,10 @@ class OpenAIModel:
                 refusals.retry_after_seconds(response.headers, response.text),
                 message=message,
             )
-        if status in (400, 422) and body["messages"][-1]["role"] == "assistant":
-            return UnsupportedParameter(_OPENING, message)
         unsupported = refusals.unsupported_parameter(body, status, error)
+        opened = body["messages"][-1]["role"] == "assistant"
+        if status in (400, 422) and opened and unsupported != "n":
+            return UnsupportedParameter(_OPENING, message)
         if unsupported is not None:
             return UnsupportedParameter(unsupported, message)
         raise Misconfigured(refusals.refusal(self._spec, status, error)) from None

@@ -34,6 +34,8 @@ _ADJUSTABLE = (
     "n",
 )
 _STREAMING = re.compile(r"(?<![\w.])stream(ing)?(?![\w.])", re.IGNORECASE)
+_FEWER = re.compile(r"\bfield '?n'?: value must be between", re.IGNORECASE)
+"""llama.cpp's answer to more samples than it has slots."""
 _UNKNOWN = re.compile(
     r"unsupported|not support|not stream|unknown|unrecognized|unexpected|not permitted|not allowed"
     r"|deprecated|cannot find|must be exactly 1|cannot both|only the default",
@@ -164,7 +166,11 @@ def unsupported_parameter(body: Mapping[str, Any], status: int, error: ErrorBody
 
     Endpoints use words of their own; a wrong reading costs one more refusal.
     """
-    if status not in (400, 422) or not _UNKNOWN.search(error.message):
+    if status not in (400, 422):
+        return None
+    if "n" in body and _FEWER.search(error.message):
+        return "n"
+    if not _UNKNOWN.search(error.message):
         return None
     sent = [name for name in _ADJUSTABLE if name in body]
     if error.param is not None:
