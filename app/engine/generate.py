@@ -236,7 +236,8 @@ def _taken(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> frozens
     if not claims:
         return frozenset()
     with ctx.store.begin() as tx:
-        taken = tx.programs.taken_fingerprints(briefed.run.id, claims)
+        members = [member.id for member in briefed.leased.cohort.members]
+        taken = tx.programs.taken_fingerprints(briefed.run.id, claims, members)
     return frozenset(digest for _, digest in taken)
 
 

@@ -272,9 +272,13 @@ class Programs(Protocol):
         ...
 
     def taken_fingerprints(
-        self, run: int, claims: Sequence[tuple[int, str]]
+        self, run: int, claims: Sequence[tuple[int, str]], proposals: Sequence[ProposalId]
     ) -> set[tuple[int, str]]:
-        """Returns which of the claims an earlier program of the run made: epoch, fingerprint."""
+        """Returns which of the claims an earlier program of the run made: epoch, fingerprint.
+
+        None is, where one of the claiming proposals has its child already: another worker entered
+        them, and the claims are their own.
+        """
         ...
 
     def claim_fingerprints(

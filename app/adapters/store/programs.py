@@ -19,6 +19,7 @@ from app.domain.operator import (
     TriedDirection,
 )
 from app.domain.program import Program, ProgramId
+from app.domain.search.cohort import ProposalId
 
 _PUT = (
     "INSERT INTO programs (id, source, language, length)"
@@ -37,6 +38,9 @@ _TAKEN = """
     FROM unnest(CAST(%(epochs)s AS int[]), CAST(%(fingerprints)s AS text[]))
         AS claimed (epoch, fingerprint)
     JOIN fingerprints USING (epoch, fingerprint) WHERE fingerprints.run = %(run)s
+        AND NOT EXISTS (
+            SELECT FROM proposals WHERE id = ANY(%(proposals)s) AND program IS NOT NULL
+        )
 """
 _KNOWN = """
     SELECT programs.id, programs.source, programs.language, latest.fitness, latest.changes,
@@ -253,9 +257,10 @@ class SqlPrograms:
         )
 
     def taken_fingerprints(
-        self, run: int, claims: Sequence[tuple[int, str]]
+        self, run: int, claims: Sequence[tuple[int, str]], proposals: Sequence[ProposalId]
     ) -> set[tuple[int, str]]:
-        found = rows(self._c, _TAKEN, _claim_values(run, claims)) if claims else ()
+        values = {**_claim_values(run, claims), "proposals": list(proposals)}
+        found = rows(self._c, _TAKEN, values) if claims else ()
         return {(record.epoch, record.fingerprint) for record in found}
 
     def claim_fingerprints(
