@@ -98,6 +98,7 @@ def test_a_run_with_a_real_model_reaches_its_budget(
         "llm.max_tokens": 40,
         "llm.repair_turns": 0,
         "llm.seeded": "true",
+        "search.operators": "{function: 5, rewrite: 3, diff: 1, mend: 1}",
     }
     assignments = [
         part for name, value in settings.items() for part in ("--set", f"{name}={value}")

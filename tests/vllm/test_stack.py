@@ -86,7 +86,7 @@ def ask(database: str) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
 def submit(capsys: pytest.CaptureFixture[str], folder: Path, *settings: str) -> None:
     limits = ("queue.generating=256", "queue.evaluating=256")
     shape = ("llm.max_tokens=96", "llm.repair_turns=0", *limits, f"budget.proposals={PROPOSALS}")
-    shape = (*shape, *WINDOW)
+    shape = (*shape, *WINDOW, "search.operators={rewrite: 1}")
     options = [text for setting in (*shape, *settings) for text in ("--set", setting)]
     said = Evoq(capsys)("run", problem_folder(folder / "problem"), *options, "--detach", "--json")
     assert said.code == 0, said.err

@@ -52,7 +52,8 @@ def test_a_program_is_edited_where_no_failing_function_is_known(detail: str) -> 
     held(MEND, ScriptedModel(lambda prompt: prompts.append(prompt) or ""), brief)
 
     assert "<<<<<<< SEARCH" in prompts[0].user
-    assert prompts[0].form is None
+    assert prompts[0].form is not None
+    assert prompts[0].form.grammar
 
 
 def test_the_only_function_is_taken_and_a_long_one_is_not() -> None:
