@@ -20,12 +20,10 @@ import pytest
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.openai import OpenAIModel
 from app.adapters.model.providers.spec import ModelSpec
-from app.domain.evaluation import FailureKind
-from app.domain.operator import Offspring, Prompt
+from app.domain.operator import Prompt
 from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.prompting.reply_forms import edits_form
-from app.domain.replies.children import read_edited
 from app.ports.protocols import Stopped
 from tests.integration.cli import Evoq, problem_folder
 
@@ -145,9 +143,10 @@ def test_a_real_model_seeks_only_lines_of_the_program(endpoint: str) -> None:
         model_loop.close()
 
     for reply in replies:
-        assert reply.text.startswith("<<<<<<< SEARCH\n")
-        child = read_edited(reply, program, EditRules(), lambda edit: "")
-        assert isinstance(child, Offspring) or child.kind is not FailureKind.BAD_EDIT
+        sought, middle, _ = reply.text.partition("=======\n")
+        assert sought.startswith("<<<<<<< SEARCH\n")
+        assert middle
+        assert sought.removeprefix("<<<<<<< SEARCH\n") in program.source
 
 
 class StopRequest:
