@@ -87,7 +87,8 @@ def edits_form(program: Program, rules: EditRules) -> ReplyForm | None:
       program: The program to edit.
       rules: Only the usual form of blocks has a grammar.
     """
-    text, regions = program.source.splitlines(), parse(program.source)
+    text = [line.rstrip("\r\n") for line in lines(program.source)]
+    regions = parse(program.source)
     if len(text) > _MOST_LINES or rules.diff_pattern != EditRules().diff_pattern:
         return None
     may_change = {n for n, _ in enumerate(text) if regions.holds(n) or not rules.enforce_blocks}

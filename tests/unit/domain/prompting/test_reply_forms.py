@@ -175,6 +175,13 @@ def test_every_reply_of_the_grammar_of_edits_can_be_applied() -> None:
     assert several > 20
 
 
+def test_a_form_feed_ends_no_line_of_the_grammar() -> None:
+    form = edits_form(Program("x = '\x0c'\ny = 2\n", "python"), EditRules())
+
+    assert form is not None
+    assert [line.split(" ")[0] for line in form.grammar.splitlines()][-2:] == ["at0", "at1"]
+
+
 @pytest.mark.parametrize(
     ("program", "rules"),
     [
