@@ -8,6 +8,7 @@ import shutil
 from functools import partial
 
 from . import processes
+from .confine import RUNTIME
 from .sandbox_layout import UIDS, SandboxLayout
 
 _HEADING_LINES, _READ_BYTES = 1, 65_536
@@ -15,7 +16,11 @@ _SYSV_TABLES = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg")
 
 
 def clean_files(layout: SandboxLayout, directory: str, uids: tuple[int, ...]) -> list[str]:
-    """Empties the trial's directory and the shared places; returns what could not be removed."""
+    """Empties the trial's directory and the shared places; returns what could not be removed.
+
+    After most trials this process can do it alone, which saves one process for each identity.
+    """
+    _remove_runtime_folders(directory)
     _remove_flat(directory)
     places, kept = [directory, *layout.shared_places], layout.kept | layout.imported
     left = _leftovers(places, kept)
@@ -27,6 +32,14 @@ def clean_files(layout: SandboxLayout, directory: str, uids: tuple[int, ...]) ->
             remove_all(left)
         _remove_flat(directory)
     return _leftovers(places, kept) + _ipc_objects(layout)
+
+
+def _remove_runtime_folders(directory: str) -> None:
+    """Removes those that are empty: nobody else may look into them, but they go by their parent."""
+    with contextlib.suppress(OSError):
+        for home in os.listdir(directory):
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.join(directory, home, RUNTIME))
 
 
 def _remove_flat(directory: str) -> None:

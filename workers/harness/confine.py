@@ -16,7 +16,8 @@ from .nested import enter_nested
 from .sandbox_layout import LIMIT, NESTED, SHARED_MEMORY, UIDS, SandboxLayout, become
 from .syscall_filter import SyscallFilter
 
-_RUNTIME = ".runtime"
+RUNTIME = ".runtime"
+"""The folder that every process makes where it works; nobody else may look into it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def places_of(directory: str) -> dict[str, str]:
         "XDG_CONFIG_HOME": f"{directory}/.config",
         "XDG_DATA_HOME": f"{directory}/.local/share",
         "XDG_STATE_HOME": f"{directory}/.local/state",
-        "XDG_RUNTIME_DIR": f"{directory}/{_RUNTIME}",
+        "XDG_RUNTIME_DIR": f"{directory}/{RUNTIME}",
         "JOBLIB_TEMP_FOLDER": directory,
     }
 
@@ -107,7 +108,7 @@ def move_into(directory: str, given: Collection[str] = ()) -> None:
             os.environ[name] = value
     # It alone has to be there, with this mode; the others are made by those who use them.
     with contextlib.suppress(FileExistsError):
-        os.mkdir(_RUNTIME, 0o700)
+        os.mkdir(RUNTIME, 0o700)
 
 
 def confine(
