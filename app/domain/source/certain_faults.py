@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from app.domain.source.syntax import SHARED, UNPARSABLE, syntax_tree
+from app.domain.source.syntax import SHARED, UNPARSABLE, nodes, shared_tree, syntax_tree
 
 MOST_FAULTS = 4
 
@@ -75,7 +75,7 @@ class _Program:
       caught: The exceptions that a handler names.
     """
 
-    nodes: tuple[ast.AST, ...]
+    nodes: Sequence[ast.AST]
     bound: frozenset[str]
     reads: frozenset[str]
     functions: Mapping[str, _Function]
@@ -92,37 +92,60 @@ class _Program:
 def _read(source: str) -> _Program | None:
     """Returns a program; None where it does not parse, or may bind names that nobody sees."""
     try:
-        whole = syntax_tree(source)
-        bound = {name for name, _, binds in _module_names(whole) if binds}
-        run = _Evaluated(whole).visit(syntax_tree(source))
-        reads = {name for name, reads, _ in _module_names(run) if reads}
+        whole = shared_tree(source)
+        every = nodes(whole)
+        names = list(_module_names(source))
+        run, evaluated, read = whole, every, names
+        if any(map(_is_skipped, every)):
+            run = _Evaluated(whole).visit(syntax_tree(source))
+            evaluated, read = nodes(run), list(_module_names(ast.unparse(run)))
     except UNPARSABLE:
         return None
-    nodes = tuple(ast.walk(whole))
+    bound = {name for name, _, binds in names if binds}
+    reads = {name for name, reads, _ in read if reads}
     stars = any(
         alias.name == "*"
-        for node in nodes
+        for node in every
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     )
     if stars or _BINDS_UNSEEN & (reads | bound):
         return None
-    times = Counter(_bindings(nodes))
+    times = Counter(_bindings(every))
     functions = {
         node.name: node
         for node in run.body
         if isinstance(node, _FUNCTIONS) and times[node.name] == 1 and not node.decorator_list
     }
-    handlers = [node.type for node in nodes if isinstance(node, ast.ExceptHandler)]
+    handlers = [node.type for node in every if isinstance(node, ast.ExceptHandler)]
     caught = {
         name.id
         for kinds in handlers
         if kinds is not None
-        for name in ast.walk(kinds)
+        for name in nodes(kinds)
         if isinstance(name, ast.Name)
     }
-    evaluated = tuple(ast.walk(run))
     return _Program(evaluated, frozenset(bound), frozenset(reads), functions, frozenset(caught))
+
+
+def _is_skipped(node: ast.AST) -> bool:
+    """Returns whether a node is one of those that `_Evaluated` looks at."""
+    match node:
+        case ast.If(test=test):
+            return _is_script(test)
+        case ast.ImportFrom(module="__future__") | ast.AnnAssign():
+            return True
+        case _:
+            return False
+
+
+def _is_script(test: ast.expr) -> bool:
+    """Returns whether a condition holds only where the program runs as a script."""
+    parts = nodes(test)
+    named = any(isinstance(part, ast.Name) and part.id == "__name__" for part in parts)
+    return named and any(
+        isinstance(part, ast.Constant) and part.value == "__main__" for part in parts
+    )
 
 
 class _Evaluated(ast.NodeTransformer):
@@ -139,8 +162,7 @@ class _Evaluated(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST:
         """Leaves out what runs only as a script; its `else` stays."""
-        text = ast.unparse(node.test)
-        if "__name__" in text and "__main__" in text:
+        if _is_script(node.test):
             node.body = [ast.copy_location(ast.Pass(), node)]
         self.generic_visit(node)
         return node
@@ -175,13 +197,13 @@ class _Evaluated(ast.NodeTransformer):
         return node
 
 
-def _module_names(tree: ast.Module) -> Iterator[tuple[str, bool, bool]]:
+def _module_names(source: str) -> Iterator[tuple[str, bool, bool]]:
     """Yields names of the module with whether a scope reads it, and whether a scope binds it.
 
     In CPython 3.11 `Symbol.is_global` also holds of what a function of the name `top` binds,
     because the module's table has that name.
     """
-    module = symtable.symtable(ast.unparse(tree), "program", "exec")
+    module = symtable.symtable(source, "program", "exec")
     pending = [module]
     while pending:
         scope = pending.pop()
@@ -193,9 +215,9 @@ def _module_names(tree: ast.Module) -> Iterator[tuple[str, bool, bool]]:
                 yield symbol.get_name(), symbol.is_referenced(), binds
 
 
-def _bindings(nodes: Sequence[ast.AST]) -> Iterator[str]:
+def _bindings(every: Sequence[ast.AST]) -> Iterator[str]:
     """Yields each name as often as any scope binds or deletes it, or declares where it is bound."""
-    for node in nodes:
+    for node in every:
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
                 yield name
