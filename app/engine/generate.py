@@ -228,17 +228,22 @@ def _taken(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> frozens
     operator, brief = ctx.operators[briefed.leased.cohort.operator], briefed.brief
     if not (operator.asks_model and operator.repairs and brief.repair_turns):
         return frozenset()
+    pairs = zip(briefed.leased.cohort.members, brief.drafts, children, strict=True)
     claims = [
-        (draft.epoch, fingerprint(child.program))
-        for draft, child in zip(brief.drafts, children, strict=True)
+        (member.id, draft.epoch, fingerprint(child.program))
+        for member, draft, child in pairs
         if isinstance(child, Offspring)
     ]
-    if not claims:
-        return frozenset()
+    run = briefed.run.id
+    taken = ctx.share(("taken", run), claims, partial(_are_taken, ctx, run)) if claims else []
+    return frozenset(claim[2] for claim, known in zip(claims, taken, strict=True) if known)
+
+
+def _are_taken(
+    ctx: Context, run: int, claims: Sequence[tuple[ProposalId, int, str]]
+) -> Sequence[bool]:
     with ctx.store.begin() as tx:
-        members = [member.id for member in briefed.leased.cohort.members]
-        taken = tx.programs.taken_fingerprints(briefed.run.id, claims, members)
-    return frozenset(digest for _, digest in taken)
+        return tx.programs.are_taken(run, claims)
 
 
 def _conversed(ctx: Context, briefed: Briefed, known: _Replies) -> list[Child]:

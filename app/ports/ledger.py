@@ -271,13 +271,15 @@ class Programs(Protocol):
         """Returns the newest directions of a run's proposals with their outcome, newest first."""
         ...
 
-    def taken_fingerprints(
-        self, run: int, claims: Sequence[tuple[int, str]], proposals: Sequence[ProposalId]
-    ) -> set[tuple[int, str]]:
-        """Returns which of the claims an earlier program of the run made: epoch, fingerprint.
+    def are_taken(self, run: int, claims: Sequence[tuple[ProposalId, int, str]]) -> list[bool]:
+        """Returns for each claim whether an earlier program of the run made it.
 
-        None is, where one of the claiming proposals has its child already: another worker entered
-        them, and the claims are their own.
+        It is not taken where its proposal has its child already: another worker entered it, and
+        the claim is its own.
+
+        Args:
+          run: The run.
+          claims: A proposal, the epoch and the fingerprint of its child.
         """
         ...
 

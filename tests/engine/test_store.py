@@ -18,7 +18,7 @@ from app.adapters.store.archive import _BRED
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
 from app.domain.events import Noticed
-from app.domain.program import Program
+from app.domain.program import Program, fingerprint
 from app.domain.search.archive import Cell, Elite
 from app.domain.search.budget import Budget
 from app.engine.context import Context
@@ -96,6 +96,21 @@ def test_what_exceeds_a_limit_of_postgres_is_no_outage(store: SqlStore) -> None:
     fingerprint = "".join(Random(1).choices("abcdefghij", k=9000))
     with pytest.raises(ProgramLimitExceeded, match="index row requires"), store.begin() as tx:
         tx.programs.claim_fingerprints(run, [(0, fingerprint)])
+
+
+def test_a_claim_is_taken_by_an_earlier_program_and_not_by_its_own(
+    ctx: Context, store: SqlStore, database: str
+) -> None:
+    toy = problem()
+    run = run_to_the_end(ctx, toy, new_run(toy))
+    entered = "SELECT id, program FROM proposals WHERE program IS NOT NULL ORDER BY id DESC LIMIT 1"
+    with psycopg.connect(database.replace("+psycopg", "")) as connection:
+        [(own, program)] = connection.execute(entered).fetchall()
+    with store.begin() as tx:
+        digest = fingerprint(tx.programs.get([program])[program])
+        claims = [(own, 0, digest), (2**40, 0, digest), (2**40, 9, digest), (2**40, 0, "new")]
+        assert tx.programs.are_taken(run, claims) == [False, True, False, False]
+        assert tx.programs.are_taken(run, []) == []
 
 
 def test_the_database_itself_refuses_to_plan_beyond_the_budget(store: SqlStore) -> None:

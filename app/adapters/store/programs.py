@@ -34,13 +34,17 @@ _CLAIM = """
 """
 """Inserted in order: who waits for another's claim holds none that the other will want."""
 _TAKEN = """
-    SELECT fingerprints.epoch, fingerprints.fingerprint
-    FROM unnest(CAST(%(epochs)s AS int[]), CAST(%(fingerprints)s AS text[]))
-        AS claimed (epoch, fingerprint)
-    JOIN fingerprints USING (epoch, fingerprint) WHERE fingerprints.run = %(run)s
-        AND NOT EXISTS (
-            SELECT FROM proposals WHERE id = ANY(%(proposals)s) AND program IS NOT NULL
-        )
+    SELECT EXISTS (
+        SELECT FROM fingerprints WHERE fingerprints.run = %(run)s
+            AND fingerprints.epoch = claimed.epoch
+            AND fingerprints.fingerprint = claimed.fingerprint
+    ) AND NOT EXISTS (
+        SELECT FROM proposals WHERE id = claimed.proposal AND program IS NOT NULL
+    ) AS taken
+    FROM unnest(
+        CAST(%(proposals)s AS bigint[]), CAST(%(epochs)s AS int[]), CAST(%(fingerprints)s AS text[])
+    ) WITH ORDINALITY AS claimed (proposal, epoch, fingerprint, place)
+    ORDER BY place
 """
 _KNOWN = """
     SELECT programs.id, programs.source, programs.language, latest.fitness, latest.changes,
@@ -256,12 +260,12 @@ class SqlPrograms:
             for record in rows(self._c, _DIRECTIONS, {"run": run, "limit": limit})
         )
 
-    def taken_fingerprints(
-        self, run: int, claims: Sequence[tuple[int, str]], proposals: Sequence[ProposalId]
-    ) -> set[tuple[int, str]]:
-        values = {**_claim_values(run, claims), "proposals": list(proposals)}
-        found = rows(self._c, _TAKEN, values) if claims else ()
-        return {(record.epoch, record.fingerprint) for record in found}
+    def are_taken(self, run: int, claims: Sequence[tuple[ProposalId, int, str]]) -> list[bool]:
+        if not claims:
+            return []
+        proposals, epochs, fingerprints = map(list, zip(*claims, strict=True))
+        values = {"proposals": proposals, "epochs": epochs, "fingerprints": fingerprints}
+        return [bool(record.taken) for record in rows(self._c, _TAKEN, {"run": run, **values})]
 
     def claim_fingerprints(
         self, run: int, claims: Sequence[tuple[int, str]]
