@@ -20,7 +20,8 @@ import subprocess
 import tempfile
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -68,8 +69,9 @@ class Mark:
 
     at: float
     settled: int
-    commits: int
     seconds: dict[str, float]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Of commits, of replies of the model and of trials."""
 
 
 def main() -> None:
@@ -96,8 +98,9 @@ def _evoqueue(options: argparse.Namespace) -> dict[str, object]:
             last = _reached(stack, run, int(0.95 * options.proposals))
             memory = stack.spent.memory_mib()
     what = "Evoqueue: whole stack, guarded process sandboxes"
-    commits = round((last.commits - first.commits) / (last.settled - first.settled), 2)
-    return {**_report(what, options, first, last, memory), "commits": commits}
+    settled = last.settled - first.settled
+    each = {name: round((last.counts[name] - n) / settled, 2) for name, n in first.counts.items()}
+    return {**_report(what, options, first, last, memory), "of a proposal": each}
 
 
 def _openevolve(options: argparse.Namespace) -> dict[str, object]:
@@ -139,7 +142,7 @@ def _logged(process: "subprocess.Popen[bytes]", out: Path, settled: int) -> Mark
     while True:
         now = len(CHILD.findall((out / "printed").read_text()))
         if now >= settled:
-            return Mark(time.monotonic(), now, 0, _seconds())
+            return Mark(time.monotonic(), now, _seconds())
         if process.poll() is not None:
             raise SystemExit(f"OpenEvolve ended: {(out / 'printed').read_text()[-2000:]}")
         time.sleep(0.5)
@@ -151,6 +154,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--in-flight", type=int, default=64)
     parser.add_argument("--model-seconds", type=float, default=0.5)
     parser.add_argument("--bytes", type=int, default=0, help="least length of the program")
+    parser.add_argument("--operators", default="{rewrite: 1}", help="the mix of forms")
     parser.add_argument("--openevolve", metavar="PROGRAM", help="path of OpenEvolve's command")
     parser.add_argument("--turns", type=int, default=1)
     return parser.parse_args()
@@ -173,6 +177,7 @@ def _start(stack: Stack, folder: Path, base_url: str, options: argparse.Namespac
     assignments = [
         "llm.model=mock",
         f"llm.base_url={base_url}",
+        f"search.operators={options.operators}",
         f"llm.target_in_flight={options.in_flight}",
         f"queue.generating={options.in_flight + 8}",
         f"queue.evaluating={options.in_flight}",
@@ -191,18 +196,22 @@ def _reached(stack: Stack, run: Run, settled: int) -> Mark:
             current = tx.runs.get(run.id)
             now = current.proposals - tx.proposals.backlog(run.id).unsettled
         if now >= settled:
-            return Mark(time.monotonic(), now, _commits(stack), _seconds())
+            return Mark(time.monotonic(), now, _seconds(), _counts(stack))
         if current.state is not RunState.RUNNING:
             raise SystemExit(f"the run is {current.state.value}: {current.reason}")
         time.sleep(0.5)
 
 
-def _commits(stack: Stack) -> int:
+def _counts(stack: Stack) -> dict[str, int]:
     address = stack.database_url.replace("+psycopg", "")
+    queries = {
+        "commits": "SELECT sum(xact_commit)::bigint FROM pg_stat_database",
+        "replies": "SELECT count(*) FROM completions",
+        "trials": "SELECT count(*) FROM trials",
+    }
     with psycopg.connect(address, autocommit=True) as connection:
-        query = "SELECT sum(xact_commit)::bigint FROM pg_stat_database"
-        [(commits,)] = connection.execute(query).fetchall()
-    return int(commits)
+        found = {name: connection.execute(query).fetchall() for name, query in queries.items()}
+    return {name: int(n) for name, [(n,)] in found.items()}
 
 
 def _seconds() -> dict[str, float]:
