@@ -6,7 +6,6 @@ process of the caller.
 
 import json
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,20 +13,18 @@ from typing import Any, TypeAlias
 
 from app.adapters.problems import callables, reload
 from app.adapters.problems.openevolve import NAME as OPENEVOLVE
-from app.cli.following import POLL_SECONDS, Deadline, ProgressReader, RunStatus, StopCondition
-from app.cli.measurement import evaluator_of
-from app.cli.output import Screen
-from app.cli.plan import SettingLayers, load_problem, plan_run
-from app.cli.run import free_name
-from app.cli.session import RunSession, open_session, step_table
-from app.cli.target import find_target
+from app.client.measuring import evaluator_of
+from app.client.notes import Silence
+from app.client.plan import SettingLayers, load_problem, plan_run
+from app.client.run_names import free_name
+from app.client.session import RunSession, open_session
+from app.client.target import find_target
 from app.config.layers import from_assignments, from_environment, problem_options
 from app.domain.problem import Problem
 from app.domain.run import Run
-from app.engine import lifecycle, steps
+from app.engine import lifecycle
 from app.reports.progress import Progress
 from app.reports.summary import summarise
-from app.reports.waiting import watched_queue
 
 Settings: TypeAlias = Mapping[str, Any]
 """Settings by dotted name, as `--set` takes them."""
@@ -73,7 +70,7 @@ class Search:
         self._result: Result | None = None
 
     def __iter__(self) -> Iterator[Progress]:
-        target, screen = find_target(self._layers.choices), Screen(json=False, quiet=True)
+        target = find_target(self._layers.choices)
         plan = plan_run(
             self._problem, self._layers, local=not target.deployed, reproducible=self._inline
         )
@@ -81,14 +78,15 @@ class Search:
             target,
             plan.settings,
             inline=self._inline,
-            screen=screen,
+            notes=Silence(),
             evaluator=evaluator_of(self._problem),
         ) as session:
             name = self._name or free_name(session.store, self._problem.name)
             with session.hold(name):
                 run = lifecycle.start(session.ctx, self._problem, plan.new_run(name))
                 try:
-                    yield from _followed(session, run)
+                    for status in session.follower(run).statuses():
+                        yield status.progress
                 finally:
                     with session.store.begin() as tx:
                         ended = tx.runs.get(run.id).state.final
@@ -184,27 +182,6 @@ def _layers(settings: Settings | None, iterations: int | None, seed: int | None)
         f"{key}={json.dumps(value)}" for key, value in given.items() if value is not None
     )
     return SettingLayers((assigned, from_environment(os.environ)))
-
-
-def _followed(session: RunSession, run: Run) -> Iterator[Progress]:
-    """Yields the progress of a run until it stops; works on it where no worker does."""
-    queue = None if session.inline else watched_queue(session.ledger.redis_url)
-    reader, until = (
-        ProgressReader(session.store, run.id, queue),
-        StopCondition(session.patience_seconds),
-    )
-    status: RunStatus | None = None
-    while not until.reached(status):
-        session.ledger.check()
-        if session.inline is None:
-            time.sleep(POLL_SECONDS)
-        else:
-            session.inline.drain(step_table(session.ctx), until=Deadline(POLL_SECONDS))
-            if not session.inline.pending:
-                steps.reap(session.ctx, run.id)
-                steps.produce(session.ctx, run.id)
-        status = reader.read()
-        yield status.progress
 
 
 def _result(session: RunSession, run: Run, problem: Problem) -> Result:

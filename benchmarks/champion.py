@@ -37,8 +37,8 @@ from app.adapters.store import schema
 from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.sql import SqlStore
 from app.adapters.tuning.cma import ask
-from app.cli.plan import SettingLayers, plan_run
-from app.cli.session import step_table
+from app.client.plan import SettingLayers, plan_run
+from app.client.session import step_table
 from app.config.layers import from_assignments
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operators import operators

@@ -29,7 +29,7 @@ import psycopg
 import yaml
 
 from app.bootstrap import load_problem
-from app.cli.plan import plan_run, read_layers
+from app.client.plan import plan_run, read_layers
 from app.domain.run import Run, RunState
 from app.engine import lifecycle
 from benchmarks.mock_server import editing_model

@@ -1,18 +1,17 @@
 """`evoq answer`: shows and answers the prompts of a run that asks a person."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from app.adapters.model.providers import human
 from app.cli.options import Debug, Json, RunName
-from app.cli.output import CommandError, Screen
-
-if TYPE_CHECKING:
-    from app.domain.run import Run
+from app.cli.output import Screen
+from app.client.notes import CommandError
+from app.client.target import open_run
+from app.domain.run import Run
 
 
 def answer(
@@ -36,9 +35,6 @@ def answer(
       evoq answer mine-1 > prompt.md
       evoq answer mine-1 --reply reply.md
     """
-    from app.adapters.model.providers import human
-    from app.cli.target import open_run
-
     screen = Screen(json=as_json)
     with open_run(name) as (_, run):
         folder = _folder(run)

@@ -1,8 +1,8 @@
 """The command line: the table of commands, and the one handler of errors.
 
-A command is one module with one function: its parameters are the options, its docstring is the
-help, and the section `Examples:` of the docstring ends the help.  The function imports what it
-needs when it is called, so that `--help` stays fast.
+A command is a function: its parameters are the options, its docstring is the help, and the section
+`Examples:` of the docstring ends the help.  Its module is imported when the command is called, so
+that the list of commands appears at once.
 """
 
 import inspect
@@ -17,36 +17,9 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.answer import answer
-from app.cli.branch import branch
-from app.cli.change import change
-from app.cli.check import check
-from app.cli.compare import compare
-from app.cli.costs import costs
-from app.cli.dashboard import dashboard
-from app.cli.doctor import doctor
-from app.cli.evaluate import evaluate
-from app.cli.export import export_best, export_checkpoint, export_programs, metrics, plot
-from app.cli.mock_llm import mock_llm
-from app.cli.new import new
-from app.cli.output import (
-    FAILED,
-    USAGE_ERROR,
-    WRONG_USAGE,
-    ErrorReport,
-    Screen,
-    error_report,
-    print_error,
-)
-from app.cli.play import play
-from app.cli.prompt import prompt
-from app.cli.replay import replay
-from app.cli.report import report
-from app.cli.run import resume, run
-from app.cli.runs import cancel, list_runs, pause, watch
-from app.cli.show import show
-from app.cli.transfer import export_run, import_run
-from app.cli.up import up
+from app.cli.commands import COMMANDS
+from app.cli.interruption import leave_terminal
+from app.cli.output import FAILED, USAGE_ERROR, WRONG_USAGE, ErrorReport, Screen, print_error
 from app.logs import filter_secrets
 from app.startup import start_quickly
 
@@ -56,47 +29,12 @@ _EXAMPLES = "\n\nExamples:\n"
 _INTERRUPTED = 130
 """Typer's exit status after Ctrl-C; no command returns it."""
 
-COMMANDS: dict[str, Callable[..., int | None]] = {
-    "run": run,
-    "resume": resume,
-    "change": change,
-    "watch": watch,
-    "list-runs": list_runs,
-    "show": show,
-    "costs": costs,
-    "pause": pause,
-    "cancel": cancel,
-    "export-best": export_best,
-    "export-programs": export_programs,
-    "export-checkpoint": export_checkpoint,
-    "export": export_run,
-    "import": import_run,
-    "metrics": metrics,
-    "plot": plot,
-    "report": report,
-    "compare": compare,
-    "new": new,
-    "check": check,
-    "prompt": prompt,
-    "answer": answer,
-    "replay": replay,
-    "play": play,
-    "evaluate": evaluate,
-    "branch": branch,
-    "doctor": doctor,
-    "up": up,
-    "dashboard": dashboard,
-    "mock-llm": mock_llm,
-}
-
 
 def application(name: str = "") -> typer.Typer:
-    """Returns the command line: a command alone, or all of them.
-
-    Typer spends two milliseconds on the parameters of each, whichever is called.
+    """Returns the command line: one command, or the list of all of them.
 
     Args:
-      name: The command; all where there is none of that name.
+      name: The command; where there is none of that name, the list.
     """
     line = typer.Typer(
         name=NAME,
@@ -106,10 +44,17 @@ def application(name: str = "") -> typer.Typer:
         rich_markup_mode="rich",
     )
     line.callback(help=_help(evoq), epilog=_examples(evoq))(evoq)
-    for each in [name] if name in COMMANDS else COMMANDS:
-        command = COMMANDS[each]
-        line.command(each, help=_help(command), epilog=_examples(command))(command)
+    if name in COMMANDS:
+        command = COMMANDS[name].function()
+        line.command(name, help=_help(command), epilog=_examples(command))(command)
+        return line
+    for each, listed in COMMANDS.items():
+        line.command(each, help=listed.help)(_listed)
     return line
+
+
+def _listed() -> None:
+    """Stands for a command in the list of commands, which is read and never called."""
 
 
 def _print_version(requested: bool) -> None:
@@ -176,8 +121,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  a handler
     """Ends the command as Ctrl-C does."""
     if number == signal.SIGHUP:
-        from app.cli.following import leave_terminal
-
         leave_terminal()
     raise KeyboardInterrupt
 
@@ -189,7 +132,7 @@ def status_of(arguments: list[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal must not end a run
             stream.reconfigure(errors="replace")
     try:
-        line = application(arguments[0] if arguments else "")
+        line = application(_command_of(arguments))
         status = line(args=arguments, prog_name=NAME, standalone_mode=False)
         if status == _INTERRUPTED:
             raise KeyboardInterrupt
@@ -204,10 +147,19 @@ def status_of(arguments: list[str]) -> int:
     except Exception as error:  # the process's outermost edge: users never see a traceback
         if "--debug" in arguments:
             traceback.print_exc()
+        # Its classes are those of the whole product.
+        from app.cli.errors import error_report
+
         report = error_report(error)
         print_error(report, screen)
         return report.code
     return status if isinstance(status, int) else 0
+
+
+def _command_of(arguments: Sequence[str]) -> str:
+    """Returns the name of the command that is called, or that a shell completes; else ""."""
+    words = arguments or os.environ.get("COMP_WORDS", "").split()[1:]
+    return words[0] if words else ""
 
 
 def _usage(error: Any, screen: Screen) -> int:

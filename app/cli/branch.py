@@ -1,24 +1,24 @@
 """`evoq branch`: commands as candidates that work on copies of a folder, of which one commits."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from app.cli.options import Debug, Json
-from app.cli.output import DONE, FAILED, CommandError, Screen
+from app.cli.output import DONE, FAILED, Screen
+from app.client.notes import CommandError
+from app.config.layers import UsageError
 from app.domain.digits import number_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from app.patterns.commands import Command
-    from app.patterns.group import Target
-    from app.patterns.outcomes import SpeculationOutcome
+from app.patterns.commands import Command
+from app.patterns.errors import BranchingError
+from app.patterns.group import GroupLimits, Target
+from app.patterns.levels import BeamSearch, Tournament, TreeOfThoughts
+from app.patterns.outcomes import SpeculationOutcome
+from app.patterns.racing import BestOfN, Cascaded, Reflexion, Speculate
 
 PATTERNS = (
     "speculate",
@@ -152,8 +152,6 @@ def branch(
         "--max-parallel": max_parallel,
     }
     _check(pattern, given, command, shells)
-    from app.patterns.errors import BranchingError
-    from app.patterns.group import GroupLimits
 
     options = _Options(
         [["/bin/sh", "-c", text] for text in shells] if shells else [list(command or ())],
@@ -183,7 +181,6 @@ def _return_to_the_shells_folder() -> None:
 def _check(
     pattern: str, given: dict[str, Any], command: list[str] | None, shells: list[str] | None
 ) -> None:
-    from app.config.layers import UsageError
 
     if pattern not in PATTERNS:
         remedy = f"Choose one of {', '.join(PATTERNS)}."
@@ -229,7 +226,6 @@ class _Options:
     terms: dict[str, Any]
 
     def command(self, number: int, feedback: str = "", depth: int = 0) -> Command:
-        from app.patterns.commands import Command
 
         variables = {
             "BRANCHING_ATTEMPT": str(number),
@@ -242,7 +238,6 @@ class _Options:
         return [self.command(number, depth=depth) for number in range(self.n)]
 
     def shell(self, option: str) -> Command | None:
-        from app.patterns.commands import Command
 
         text = self.given[option]
         return Command(["/bin/sh", "-c", text]) if text else None
@@ -262,21 +257,18 @@ class _Options:
 
 
 def _speculate(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-    from app.patterns.racing import Speculate
 
     first_wins = not options.given["--all"]
     return Speculate(options.candidates(), first_wins=first_wins, **options.terms)
 
 
 def _best_of_n(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-    from app.patterns.racing import BestOfN
 
     commit = not options.given["--no-commit"]
     return BestOfN(options.candidates(), commit=commit, **options.evaluated(), **options.terms)
 
 
 def _cascaded(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-    from app.patterns.racing import Cascaded
 
     def task(path: Path, errors: Sequence[str]) -> Any:
         return options.command(0, "\n".join(errors))(path)
@@ -286,7 +278,6 @@ def _cascaded(options: _Options) -> Callable[[Target], SpeculationOutcome]:
 
 
 def _reflexion(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-    from app.patterns.racing import Reflexion
 
     def task(path: Path, attempt: int, feedback: str) -> Any:
         return options.command(attempt, feedback)(path)
@@ -301,21 +292,17 @@ def _reflexion(options: _Options) -> Callable[[Target], SpeculationOutcome]:
 
 
 def _tree_of_thoughts(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-    from app.patterns.levels import TreeOfThoughts
 
     return TreeOfThoughts(options.candidates(), **options.levels())
 
 
 def _beam(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-    from app.patterns.levels import BeamSearch
 
     width = options.given["--width"] or _WIDTH
     return BeamSearch(options.candidates(), beam_width=width, **options.levels())
 
 
 def _tournament(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-    from app.patterns.commands import Command
-    from app.patterns.levels import Tournament
 
     arguments = ["/bin/sh", "-c", options.given["--judge"]]
 

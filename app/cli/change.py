@@ -1,21 +1,25 @@
 """`evoq change`: other settings for a run that has begun; `evoq resume --set` gives them, too."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from app.cli.options import Debug, Json, RunName
-from app.cli.output import CommandError, Screen
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from app.domain.run import Run
-    from app.engine.context import Context
+from app.cli.output import Screen
+from app.client.local_model import with_local_model
+from app.client.notes import CommandError
+from app.client.plan import with_templates
+from app.client.target import find_target, open_run, without_queue
+from app.config.changes import revision_of, unused
+from app.config.checks import require_owned_by_run
+from app.config.layers import Choices, from_assignments, from_environment
+from app.domain.run import Run
+from app.engine import lifecycle
+from app.engine.context import Context
+from app.engine.inside import refusal
 
 Changes = Annotated[
     list[str],
@@ -41,9 +45,6 @@ def change(
       evoq change online_bin_packing-1 --set budget.proposals=2000
       evoq change 1 --set llm.model=NAME --set llm.base_url=http://localhost:8000/v1
     """
-    from app.cli.target import find_target, open_run, without_queue
-    from app.engine.inside import refusal
-
     screen, target = Screen(json=as_json), find_target()
     with open_run(name, target) as (ledger, run):
         if why := refusal(ledger.store, run):
@@ -66,11 +67,6 @@ def given(
     Raises:
       UsageError: A setting is unknown, or none of the run.
     """
-    from app.cli.local_model import with_local_model
-    from app.cli.plan import with_templates
-    from app.config.checks import require_owned_by_run
-    from app.config.layers import Choices, from_assignments
-
     values = {**from_assignments(assignments).values, **options}
     layer = with_templates(Choices("--set", values), Path())
     if not local:
@@ -91,9 +87,6 @@ def apply(ctx: Context, run: Run, values: Mapping[str, Any], screen: Screen) -> 
       UsageError: A value is of the wrong kind, or its setting cannot change.
       CommandError: Another command changed the run at the same moment.
     """
-    from app.config.changes import revision_of
-    from app.engine import lifecycle
-
     revision = revision_of(run, values, ctx.problem(run.problem), ctx.operators)
     if not revision.changes:
         if values:
@@ -110,9 +103,6 @@ def apply(ctx: Context, run: Run, values: Mapping[str, Any], screen: Screen) -> 
 
 def note_unused_variables(run: Run, screen: Screen) -> None:
     """Says which variables of the environment the run does not take, because it keeps its own."""
-    from app.config.changes import unused
-    from app.config.layers import from_environment
-
     if names := unused(from_environment(os.environ), run):
         screen.note(
             f"notice: {', '.join(names)} of the environment: not used, because {run.name} keeps "

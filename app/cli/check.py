@@ -1,23 +1,35 @@
 """`evoq check`: what the engine understands of a problem, and whether a run of it can begin."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 
+from app.cli.measurement import print_measurements
 from app.cli.options import Assignments, Config, Debug, Json, Problem, Strict, Verbose
 from app.cli.output import DONE, FAILED, MOST_NAMES, ErrorReport, Screen
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from app.cli.measurement import Calls, Measurement, Overhead
-    from app.cli.plan import Unchangeable
-    from app.config.settings import RunSettings
-    from app.domain.problem import Problem as LoadedProblem
-    from app.ports.protocols import Protection, Sandbox
+from app.client.measuring import (
+    PYTHON,
+    Calls,
+    Measurement,
+    Overhead,
+    calls_of,
+    compared,
+    measure,
+    open_sandbox,
+    overhead,
+    validating,
+)
+from app.client.plan import Unchangeable, load_problem, named_problem, read_layers, unchangeable
+from app.client.protections import protection_lines
+from app.config.checks import axes_of
+from app.config.resolve import resolved
+from app.config.rules import islands_of
+from app.config.settings import RunSettings
+from app.domain.problem import Mode
+from app.domain.problem import Problem as LoadedProblem
+from app.ports.protocols import Protection, Sandbox
 
 _NOTABLE_SECONDS = 1.0
 _ALL_FAILED = "every seed failed"
@@ -41,10 +53,6 @@ def check(
       evoq check examples/online_bin_packing
       evoq check my_problem --strict --json
     """
-    from app.cli.measurement import open_sandbox
-    from app.cli.plan import load_problem, named_problem, read_layers, unchangeable
-    from app.config.resolve import resolved
-
     screen = Screen(json=as_json)
     paths, config = named_problem(problem, config)
     layers = read_layers(assignments, config)
@@ -121,8 +129,6 @@ class _Tried:
 
 
 def _try(problem: LoadedProblem, sandbox: Sandbox, *, compare: bool) -> _Tried:
-    from app.cli.measurement import calls_of, measure, overhead, validating
-    from app.domain.problem import Mode
 
     seeds = [measure(problem, sandbox, seed, problem.thresholds) for seed in problem.seeds]
     first = problem.seeds[0]
@@ -142,7 +148,6 @@ def _try(problem: LoadedProblem, sandbox: Sandbox, *, compare: bool) -> _Tried:
 
 
 def _print_tried(tried: _Tried, screen: Screen, *, verbose: bool) -> None:
-    from app.cli.measurement import print_measurements, protection_lines
 
     for line in protection_lines(tried.protections, verbose=verbose):
         screen.say(line)
@@ -188,8 +193,6 @@ def _differences(
     problem: LoadedProblem, sandbox: Sandbox, seeds: Sequence[Measurement]
 ) -> list[str]:
     """Returns one text for each seed and stage that measures differently in the other mode."""
-    from app.cli.measurement import compared
-
     texts = []
     for seed, measured in zip(problem.seeds, seeds, strict=True):
         for trial, evaluation in measured.trials.items():
@@ -198,7 +201,6 @@ def _differences(
 
 
 def _agreement(problem: LoadedProblem) -> str:
-    from app.cli.measurement import PYTHON
 
     if problem.suffix != PYTHON:
         return "one only, because programs that are not Python have no stand-in"
@@ -215,8 +217,6 @@ def _beginning(seeds: Sequence[Measurement]) -> str:
 def _understood(
     problem: LoadedProblem, settings: RunSettings, notices: Sequence[str]
 ) -> dict[str, Any]:
-    from app.config.checks import axes_of
-    from app.config.rules import islands_of
 
     job, islands, axes = problem.first_job(), islands_of(settings), axes_of(problem, settings)
     return {

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from app.cli.local_state import RESULTS, require_writable
 from app.cli.options import Config, Debug, Json, Strict
 from app.cli.output import DONE, FAILED, Screen
+from app.client.local_state import RESULTS, require_writable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from app.cli.following import Follower, Interruption, RunStatus, StopCondition
-    from app.cli.plan import RunPlan
-    from app.cli.session import RunSession
+    from app.cli.interruption import Interruption
+    from app.client.following import Follower, RunStatus, StopCondition
+    from app.client.plan import RunPlan
+    from app.client.session import RunSession
     from app.domain.run import Run
     from app.ports.protocols import Store
     from app.reports.comparison import Comparison
@@ -126,10 +127,10 @@ def compare(
       evoq compare examples/online_bin_packing --arms map_elites,greedy --seeds 5 --no-model
       evoq compare my_problem --arm small:search.islands=1 --name islands --iterations 200
     """
-    from app.cli.following import Interruption
-    from app.cli.measurement import evaluator_of
-    from app.cli.session import open_session
-    from app.cli.target import find_target
+    from app.cli.interruption import Interruption
+    from app.client.measuring import evaluator_of
+    from app.client.session import open_session
+    from app.client.target import find_target
     from app.reports import comparison as reports
 
     screen, target = Screen(json=as_json), find_target()
@@ -146,7 +147,7 @@ def compare(
     for notice in dict.fromkeys(text for run in planned for text in run.plan.notices):
         screen.note(f"notice: {notice}")
     with open_session(
-        target, first.settings, inline=False, screen=screen, evaluator=evaluator_of(first.problem)
+        target, first.settings, inline=False, notes=screen, evaluator=evaluator_of(first.problem)
     ) as session:
         name = name or _free_name(session.store)
         folder = require_writable(Path(out) if out else RESULTS / name)
@@ -181,7 +182,7 @@ def compare(
 
 def _require_equal_workers(planned: Sequence[_PlannedRun]) -> None:
     """Raises `UsageError` where runs differ in what their common workers are started with."""
-    from app.cli.session import environment_of_workers
+    from app.client.session import environment_of_workers
     from app.config.layers import UsageError
 
     environments = [environment_of_workers(run.plan.settings, {}) for run in planned]
@@ -261,7 +262,7 @@ def _planned(
       UsageError: A setting is wrong, or two problems have the same name.
       ProblemError: A problem cannot be loaded.
     """
-    from app.cli.plan import load_problem, plan_run, read_layers
+    from app.client.plan import load_problem, plan_run, read_layers
     from app.config.layers import UsageError
 
     planned: dict[tuple[str, str], list[_PlannedRun]] = {}
@@ -297,7 +298,8 @@ def _work(
     The first interrupt pauses what is going on and waits for its proposals in flight; it leaves
     runs of a deployment alone.  Notices of a run are shown by `evoq show`.
     """
-    from app.cli.following import POLL_SECONDS, SETTLING_SECONDS, Deadline, best_text
+    from app.cli.display import best_text
+    from app.client.following import POLL_SECONDS, SETTLING_SECONDS, Deadline
     from app.engine import lifecycle
 
     waiting = deque(planned)
@@ -309,7 +311,7 @@ def _work(
             halted = Deadline(0.0 if session.detached else SETTLING_SECONDS)
             if not session.detached:
                 text = "pausing: steps in progress end; Ctrl-C again stops at once"
-                session.screen.note(text)
+                session.notes.note(text)
                 for running in at_work:
                     lifecycle.pause(session.ctx, running.run.id, "interrupted")
         while waiting and halted is None and len(at_work) < at_once:
@@ -326,7 +328,7 @@ def _work(
                 ended[status.run.name] = status.run
                 done = f"{len(ended)}/{len(planned)} {status.run.name}: {status.run.state.value}"
                 best = best_text(status.progress)
-                session.screen.say(f"{done}, best {best} after {status.progress.done} proposals")
+                session.notes.say(f"{done}, best {best} after {status.progress.done} proposals")
         time.sleep(POLL_SECONDS)
     return ended
 
@@ -337,7 +339,7 @@ def _begun(session: RunSession, comparison: str, planned: _PlannedRun) -> _RunAt
     Raises:
       UsageError: That one has other settings or another version of the problem.
     """
-    from app.cli.following import Follower, ProgressReader, StopCondition
+    from app.client.following import Follower, ProgressReader, StopCondition
     from app.config.layers import UsageError
     from app.domain.run import RunState
     from app.engine import lifecycle

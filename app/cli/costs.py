@@ -26,7 +26,7 @@ def costs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001 
       evoq costs
       evoq costs --json
     """
-    from app.cli.target import find_target, open_ledger
+    from app.client.target import find_target, open_ledger
     from app.ports.records import Spent, WorkerTime
 
     screen, target = Screen(json=as_json), find_target()

@@ -1,24 +1,24 @@
 """`evoq dashboard`: pages, `/api` and `/ws` of the runs in a ledger, and their part in others."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from app import bootstrap
+from app.cli.doctor import quick_findings
+from app.cli.interruption import Interruption
 from app.cli.options import Debug, Json
 from app.cli.output import Screen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from app.cli.target import Target
-    from app.config.settings import Settings
-    from app.engine.context import Context
-    from app.ports.protocols import Sandbox
+from app.client.notes import CommandError
+from app.client.target import Target, find_target, open_ledger, with_queue
+from app.config.settings import Settings
+from app.dashboard.server import CannotListen, Place, serving
+from app.engine.context import Context
+from app.ports.protocols import Sandbox
 
 POLL_SECONDS = 0.25
 
@@ -62,9 +62,6 @@ def dashboard(
       evoq dashboard --port 9000 --protect
       evoq dashboard --host 0.0.0.0 --allow-host evoq.example.org
     """
-    from app.cli.following import Interruption
-    from app.cli.target import find_target, open_ledger, with_queue
-
     screen, target = Screen(json=as_json), find_target()
     if not target.used:
         raise LookupError(
@@ -118,12 +115,6 @@ def served(
     Raises:
       CommandError: It cannot listen there.
     """
-    from app import bootstrap
-    from app.cli.doctor import quick_findings
-    from app.cli.output import CommandError
-    from app.cli.target import find_target
-    from app.dashboard.server import CannotListen, Place, serving
-
     settings = bootstrap.own_settings()
     token = settings.dashboard_token
     named = tuple(name for name in settings.dashboard_hosts.split(",") if name.strip())
@@ -158,8 +149,6 @@ def _sandbox(target: Target, settings: Settings) -> Iterator[Sandbox | None]:
 
     None in a deployment: its dashboard holds the ledger's password, and is no place for programs.
     """
-    from app import bootstrap
-
     if target.deployed:
         yield None
         return

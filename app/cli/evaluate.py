@@ -1,19 +1,22 @@
 """`evoq evaluate`: program files through a problem's evaluation, without any service."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from app.cli.measurement import print_measurements
 from app.cli.options import Assignments, Config, Debug, Json
-from app.cli.output import CommandError, Screen
-
-if TYPE_CHECKING:
-    from app.cli.measurement import Measurement
-    from app.domain.problem import Problem
-    from app.ports.protocols import Sandbox
+from app.cli.output import Screen
+from app.client.measuring import Measurement, measure, open_sandbox, validating
+from app.client.notes import CommandError
+from app.client.plan import load_problem, named_problem, read_layers
+from app.config.layers import UsageError
+from app.config.resolve import resolved
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.problem import Problem
+from app.domain.program import Program
+from app.ports.protocols import Sandbox
 
 
 def evaluate(
@@ -43,11 +46,6 @@ def evaluate(
       evoq evaluate examples/online_bin_packing a.py --validation --set problem.data=binpack1.txt
       evoq evaluate my_problem a.py b.py --sandbox process --json
     """
-    from app.cli.measurement import open_sandbox, print_measurements, validating
-    from app.cli.plan import load_problem, named_problem, read_layers
-    from app.config.layers import UsageError
-    from app.config.resolve import resolved
-
     settings = list(assignments or ())
     settings += [f"sandbox.backend={sandbox}"] if sandbox else []
     settings += [f"sandbox.mode={mode}"] if mode else []
@@ -76,10 +74,6 @@ def evaluate(
 
 def _measured(problem: Problem, sandbox: Sandbox, content: bytes) -> Measurement:
     """Returns what was measured of a program file; a file that is no text has failed."""
-    from app.cli.measurement import Measurement, measure
-    from app.domain.evaluation import Failure, FailureKind
-    from app.domain.program import Program
-
     try:
         program = Program(content.decode("utf-8-sig"), problem.language)
     except UnicodeDecodeError as error:

@@ -12,9 +12,18 @@ from typing import Annotated, BinaryIO, TextIO
 
 import typer
 
-from app.cli.local_state import read_local_state, require_own, require_writable
 from app.cli.options import Debug, Json, OutFile, RunName
-from app.cli.output import DONE, FAILED, CommandError, Screen
+from app.cli.output import DONE, FAILED, Screen
+from app.client.local_state import read_local_state, require_own, require_writable
+from app.client.notes import CommandError
+from app.client.target import open_run, stored_problem
+from app.config.layers import UsageError
+from app.reports.checkpoint import write_checkpoint
+from app.reports.folder import draw
+from app.reports.generations import GenerationRow
+from app.reports.metrics import MetricsRow, generations_of, metrics_of, write_csv, write_jsonl
+from app.reports.programs import INDEX, write_programs
+from app.reports.summary import best_document, summarise
 
 
 class MetricsUnit(StrEnum):
@@ -42,9 +51,6 @@ def export_best(
     Examples:
       evoq export-best online_bin_packing-1 --out best.py
     """
-    from app.cli.target import open_run, stored_problem
-    from app.reports.summary import best_document, summarise
-
     screen = Screen(json=as_json)
     with open_run(name) as (ledger, run):
         summary = summarise(ledger.store, run.id, stored_problem(ledger.store, run))
@@ -72,10 +78,6 @@ def export_programs(
     Examples:
       evoq export-programs online_bin_packing-1 --out programs
     """
-    from app.cli.target import open_run, stored_problem
-    from app.reports.metrics import metrics_of
-    from app.reports.programs import INDEX, write_programs
-
     screen = Screen(json=as_json)
     folder = _empty(out)
     with open_run(name) as (ledger, run):
@@ -101,10 +103,6 @@ def export_checkpoint(
     Examples:
       evoq export-checkpoint online_bin_packing-1 --out openevolve_output
     """
-    from app.cli.target import open_run, stored_problem
-    from app.reports.checkpoint import write_checkpoint
-    from app.reports.summary import summarise
-
     screen = Screen(json=as_json)
     folder = _empty(out)
     with open_run(name) as (ledger, run):
@@ -136,16 +134,6 @@ def metrics(
       evoq metrics 1 --format jsonl --out metrics.jsonl
       evoq metrics 1 --by generation
     """
-    from app.cli.target import open_run
-    from app.reports.generations import GenerationRow
-    from app.reports.metrics import (
-        MetricsRow,
-        generations_of,
-        metrics_of,
-        write_csv,
-        write_jsonl,
-    )
-
     screen = Screen(json=as_json)
     kind = GenerationRow if by is MetricsUnit.GENERATION else MetricsRow
     columns = [field.name for field in fields(kind)]
@@ -179,10 +167,6 @@ def plot(
       evoq plot online_bin_packing-1
       evoq plot 1 --out pictures
     """
-    from app.cli.target import open_run, stored_problem
-    from app.reports.folder import draw
-    from app.reports.summary import summarise
-
     screen = Screen(json=as_json)
     with open_run(name) as (ledger, run):
         folder = require_writable(Path(out or read_local_state(ledger.home, run.name).out))
@@ -206,8 +190,6 @@ def _empty(out: str) -> Path:
     Raises:
       UsageError: It cannot be written to, or files of it might be overwritten.
     """
-    from app.config.layers import UsageError
-
     folder = require_writable(Path(out))
     if there := next(folder.iterdir(), None):
         raise UsageError(
@@ -237,8 +219,6 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
       UsageError: It exists.
       CommandError: It cannot be written.
     """
-    from app.config.layers import UsageError
-
     if path.is_file():
         raise UsageError(
             "the file is there and would be overwritten",

@@ -1,23 +1,26 @@
 """`evoq mock-llm`: a simulated model behind an OpenAI-compatible endpoint, until Ctrl-C."""
 
-from __future__ import annotations
-
+import asyncio
+import errno
+import ipaddress
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from app.cli.interruption import Interruption
 from app.cli.options import Debug, Json
 from app.cli.output import Screen
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from app.config.layers import UsageError
-    from mock_llm.draws import Amount, FaultRates
-    from mock_llm.endpoint import Simulation
-    from mock_llm.replies import Replies
+from app.config.layers import UsageError
+from mock_llm.chat_request import PREFIX
+from mock_llm.draws import Amount, FaultRates, read_amount
+from mock_llm.endpoint import Simulation
+from mock_llm.engine import Speed
+from mock_llm.event_stream import NOTICE
+from mock_llm.replies import Replies, mutating, read_script, scripted
+from mock_llm.server import listening, serve
 
 Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
 Port = Annotated[
@@ -114,9 +117,6 @@ def mock_llm(
       evoq mock-llm --latency 0.05 --tokens-per-second 60 --completion-tokens normal:600,150
       evoq mock-llm --replies replies.jsonl --latency 0
     """
-    from mock_llm.endpoint import Simulation
-    from mock_llm.engine import Speed
-
     screen = Screen(json=as_json)
     for option, value in (
         ("--tokens-per-second", tokens_per_second),
@@ -152,12 +152,6 @@ def _serve(
     Raises:
       UsageError: The port is taken, or the address is not one of this machine.
     """
-    import asyncio
-
-    from app.cli.following import Interruption
-    from mock_llm.event_stream import NOTICE
-    from mock_llm.server import listening, serve
-
     try:
         listener = listening(host, port)
     except OSError as error:
@@ -185,8 +179,6 @@ def reachable_host(host: str) -> str:
 
     A listener on every address (0.0.0.0, ::) is reached on the loopback interface.
     """
-    import ipaddress
-
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -197,7 +189,6 @@ def reachable_host(host: str) -> str:
 
 
 def _models(names: Sequence[str]) -> frozenset[str]:
-    from mock_llm.chat_request import PREFIX
 
     models = frozenset(name.removeprefix(PREFIX) for name in names)
     if "" in models:
@@ -207,7 +198,6 @@ def _models(names: Sequence[str]) -> frozenset[str]:
 
 
 def _amount(option: str, text: str) -> Amount:
-    from mock_llm.draws import read_amount
 
     try:
         return read_amount(text)
@@ -223,7 +213,6 @@ def _faults(
     rate_garbage: float,
     retry_after: float | None,
 ) -> FaultRates:
-    from mock_llm.draws import FaultRates
 
     if retry_after is not None and not 0 <= retry_after < math.inf:
         what = f"{retry_after:g} is no time"
@@ -239,7 +228,6 @@ def _faults(
 
 
 def _replies(script: Path | None) -> Replies:
-    from mock_llm.replies import mutating, read_script, scripted
 
     if script is None:
         return mutating
@@ -251,7 +239,6 @@ def _replies(script: Path | None) -> Replies:
 
 
 def _no_socket(host: str, port: int, error: OSError) -> UsageError:
-    import errno
 
     if error.errno == errno.EADDRINUSE:
         what, remedy = "the port is taken", "Choose another one, or --port 0 for any that is free."
@@ -262,6 +249,5 @@ def _no_socket(host: str, port: int, error: OSError) -> UsageError:
 
 
 def _usage_error(what: str, where: str, remedy: str, *, value: str = "") -> UsageError:
-    from app.config.layers import UsageError
 
     return UsageError(what, where=where, value=value, remedy=remedy)

@@ -7,6 +7,8 @@ import typer
 
 from app.cli.options import Debug, Json
 from app.cli.output import Screen
+from app.cli.starters import STARTERS
+from app.config.layers import UsageError
 
 
 def new(
@@ -25,9 +27,6 @@ def new(
       evoq new my_problem
       evoq new my_search --format funsearch
     """
-    from app.cli.starters import STARTERS
-    from app.config.layers import UsageError
-
     screen, folder = Screen(json=as_json), Path(name)
     if format not in STARTERS:
         raise UsageError(

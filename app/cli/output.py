@@ -19,14 +19,6 @@ USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[2]
 
 PIPE_COLUMNS = 200
 MOST_NAMES = 20
-ARTIFACT_CHARS = 4096
-"""Characters of an artifact in a document."""
-SHOWN_CHARS = 500
-"""Characters of an artifact on the screen."""
-
-
-class CommandError(Exception):
-    """A command failed; the message names the cause, the place and the remedy."""
 
 
 class Screen:
@@ -100,52 +92,6 @@ class ErrorReport:
         return {name: value for name, value in asdict(self).items() if name != "code"}
 
 
-def error_report(error: BaseException) -> ErrorReport:
-    """Returns the report of an error; of an unexpected one, that of an internal error."""
-    from app.config.layers import UsageError
-    from app.domain.problem import EvaluatorBroken, ProblemError
-    from app.embedded.children import EmbeddedError
-    from app.ports.protocols import Misconfigured, Unavailable
-
-    text = str(error)
-    match error:
-        case UsageError():
-            code = WRONG_USAGE
-            return ErrorReport(
-                "usage", text, error.what, error.where, error.value, error.remedy, code
-            )
-        case ProblemError():
-            return ErrorReport("problem", text, error.what, error.where, error.value, error.remedy)
-        case EvaluatorBroken():
-            message = f"the evaluator cannot be used: {text}"
-            return ErrorReport("evaluator", message, error.what, error.where, remedy=error.remedy)
-        case Misconfigured():
-            return ErrorReport("misconfigured", text, text)
-        case Unavailable():
-            remedy = "Check that it is running and can be reached; `evoq doctor` says more."
-            return ErrorReport("unavailable", f"{text}. {remedy}", text, remedy=remedy)
-        case EmbeddedError():
-            return ErrorReport("embedded", text, text)
-        case KeyError() | IndexError():
-            return _internal(error)
-        case CommandError() | LookupError() | ValueError():
-            return ErrorReport("failed", text, text)
-        case OSError():
-            path = str(error.filename or "")
-            what = error.strerror or type(error).__name__
-            remedy = "Check the path, its permissions and the free space."
-            message = f"{path}: {what}. {remedy}" if path else f"{what}. {remedy}"
-            return ErrorReport("system", message, what, path, remedy=remedy)
-        case _:
-            return _internal(error)
-
-
-def _internal(error: BaseException) -> ErrorReport:
-    remedy = "This is a defect: run it again with --debug and report what it says."
-    what = f"internal error: {type(error).__name__}: {error}"
-    return ErrorReport("internal", f"{what}. {remedy}", what, remedy=remedy)
-
-
 def print_error(report: ErrorReport, screen: Screen) -> None:
     """Prints one message on standard error, and the document if JSON was requested."""
     screen.note(f"error: {report.message}")
@@ -173,27 +119,6 @@ def mean_of(names: Sequence[str], *, game: bool = False) -> str:
         return ""
     shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
     return f"fitness: the mean of {shown}, because the evaluator returns no `{COMBINED}`"
-
-
-def artifacts_document(artifacts: Mapping[str, str], chars: int = ARTIFACT_CHARS) -> dict[str, str]:
-    """Returns the evaluator's texts, each within `chars` characters and without secrets."""
-    from app.adapters.problems.evaluator_result import clipped
-    from app.domain.secrets import redacted
-
-    return {name: clipped(redacted(text), chars) for name, text in artifacts.items()}
-
-
-def print_artifacts(
-    subject: str, artifacts: Mapping[str, str], screen: Screen, *, whole: bool = False
-) -> None:
-    """Prints the beginning of each of a program's artifacts, or the whole of it."""
-    chars = sys.maxsize if whole else SHOWN_CHARS
-    texts = [item for item in artifacts_document(artifacts, chars).items() if item[1].strip()]
-    for name, text in texts[:MOST_NAMES]:
-        lines = text.strip().splitlines()
-        screen.say(f"{subject}: artifact {name}: " + "\n    ".join(["", *lines][len(lines) == 1 :]))
-    if len(texts) > MOST_NAMES:
-        screen.say(f"{subject}: {len(texts) - MOST_NAMES} more artifacts; --json has them")
 
 
 def counted(kinds: Mapping[str, int]) -> str:

@@ -1,22 +1,20 @@
 """`evoq play`: a person plays against a program of a run, in the terminal."""
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
 
 import typer
 
 from app.cli.options import Debug, Json, RunName
-from app.cli.output import CommandError, Screen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from app.cli.target import Ledger
-    from app.domain.program import Program
-    from app.domain.run import Run
-    from app.engine.exhibition import Exhibition
+from app.cli.output import Screen
+from app.client.measuring import open_sandbox
+from app.client.notes import CommandError
+from app.client.target import Ledger, open_run, stored_problem
+from app.config.settings import SandboxSettings
+from app.domain.program import Program
+from app.domain.run import Run
+from app.engine.exhibition import Exhibition, Forfeit
 
 
 def play(
@@ -39,11 +37,6 @@ def play(
       evoq play connect_four-1
       evoq play connect_four-1 --program 3f2a --second
     """
-    from app.cli.measurement import open_sandbox
-    from app.cli.target import open_run, stored_problem
-    from app.config.settings import SandboxSettings
-    from app.engine.exhibition import Exhibition, Forfeit
-
     screen = Screen(json=as_json)
     with open_run(name) as (ledger, run):
         problem = stored_problem(ledger.store, run)

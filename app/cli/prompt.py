@@ -1,25 +1,32 @@
 """`evoq prompt`: the prompt that a model would get, before anything is paid for."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from app.adapters.tuning.cma import ask
 from app.cli.options import Assignments, Config, Debug, Json
-from app.cli.output import CommandError, Screen
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from app.cli.plan import SettingLayers
-    from app.domain.operator import Brief, Draft, Operator
-    from app.domain.problem import Problem
-    from app.domain.program import Program
-    from app.domain.run import Run
-    from app.ports.ledger import Transaction
+from app.cli.output import Screen
+from app.cli.show import program_named
+from app.client.notes import CommandError
+from app.client.plan import SettingLayers, load_problem, named_problem, read_layers
+from app.client.target import find_target, open_run, stored_problem
+from app.config.layers import UsageError
+from app.config.resolve import resolved
+from app.config.rules import rules_of
+from app.config.settings import RunSettings
+from app.domain.operator import Brief, Draft, Operator
+from app.domain.operators import operators
+from app.domain.problem import Problem
+from app.domain.program import Program
+from app.domain.prompting.tokens import estimated
+from app.domain.run import Run
+from app.domain.search.strategy import RecipeInputs
+from app.engine.briefing import brief_of, draft_of, first_prompts, unmeasured_brief
+from app.ports.ledger import Transaction
 
 _DEFAULT_OPERATOR = "diff"
 
@@ -63,9 +70,6 @@ def prompt(
       evoq prompt my_problem --operator rewrite --set prompts.template_dir=my_templates
       evoq prompt --run my_problem-1 --program 3f2a91c0 --json
     """
-    from app.cli.plan import load_problem, named_problem, read_layers
-    from app.config.layers import UsageError
-
     screen = Screen(json=as_json)
     paths, config = named_problem(problem or (), config)
     if not paths and run is None:
@@ -89,9 +93,6 @@ def _of_problem(
     operator: str | None,
     screen: Screen,
 ) -> None:
-    from app.config.resolve import resolved
-    from app.config.rules import rules_of
-    from app.engine.briefing import unmeasured_brief
 
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     for notice in (*problem.notices, *resolution.notices):
@@ -113,11 +114,6 @@ def _of_run(
     screen: Screen,
 ) -> None:
     """Prints a prompt of a run; with a `present` problem, by its templates and instructions."""
-    from app.cli.target import find_target, open_run, stored_problem
-    from app.config.resolve import resolved
-    from app.config.rules import rules_of
-    from app.engine.briefing import brief_of
-
     with open_run(name, find_target(layers.choices)) as (ledger, run):
         if present is not None and present.digest != run.problem:
             screen.note(
@@ -137,10 +133,6 @@ def _of_run(
 
 def _operator(name: str | None, mix: Mapping[str, float]) -> Operator:
     """Returns the operator of that name; without one, the mix's heaviest that asks a model."""
-    from app.adapters.tuning.cma import ask
-    from app.config.layers import UsageError
-    from app.domain.operators import operators
-
     known = {name: operator for name, operator in operators(ask).items() if operator.asks_model}
     heaviest = sorted(mix, key=lambda name: -mix[name])
     chosen = name or next((name for name in heaviest if name in known), _DEFAULT_OPERATOR)
@@ -160,9 +152,6 @@ def _seed(problem: Problem, name: str) -> Program:
       UsageError: It is neither.
       CommandError: The file cannot be read.
     """
-    from app.config.layers import UsageError
-    from app.domain.program import Program
-
     seeds = [seed for seed in problem.seeds if seed.id.startswith(name)]
     if len(seeds) == 1:
         return seeds[0]
@@ -189,11 +178,6 @@ def _draft(
     island: int,
 ) -> Draft:
     """Returns the run's next draft on an island, or one whose parent is the chosen program."""
-    from app.cli.show import program_named
-    from app.config.layers import UsageError
-    from app.domain.search.strategy import RecipeInputs
-    from app.engine.briefing import draft_of
-
     if not 0 <= island < run.islands:
         raise UsageError(
             f"{run.name} has islands 0 to {run.islands - 1}",
@@ -223,8 +207,6 @@ def _draft(
 
 def _changed_settings(run: Run) -> dict[str, Any]:
     """Returns the settings of a run that are not defaults, by dotted name."""
-    from app.config.settings import RunSettings
-
     settings = RunSettings.model_validate(run.settings)
     changed = settings.model_dump(mode="json", exclude_defaults=True)
     return {f"{section}.{k}": value for section in changed for k, value in changed[section].items()}
@@ -234,9 +216,6 @@ def _print_prompt(
     problem: Problem, operator: Operator, brief: Brief, run: str | None, screen: Screen
 ) -> None:
     """Prints the first prompt of an operator's conversation, and what was left out of it."""
-    from app.domain.prompting.tokens import estimated
-    from app.engine.briefing import first_prompts
-
     prompts, rules = first_prompts(operator, brief), brief.prompts
     if not prompts:
         raise CommandError(f"operator `{operator.name}` asks no model about this program")

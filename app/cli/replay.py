@@ -1,22 +1,20 @@
 """`evoq replay`: the recorded events of a run, as they were streamed."""
 
-from __future__ import annotations
-
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterator
+from typing import Annotated
 
 import typer
 
 from app.cli.options import Debug, Json, RunName
-from app.cli.output import CommandError, Screen
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from app.domain.events import Event
-    from app.ports.protocols import Store
+from app.cli.output import Screen
+from app.client.notes import CommandError
+from app.client.target import open_run
+from app.dashboard.frames import encode
+from app.domain.events import Event, EventKind
+from app.ports.protocols import Store
 
 PAGE = 1000
 
@@ -43,9 +41,6 @@ def replay(
       evoq replay connect_four-1 --generation 3 --speed 10
       evoq replay connect_four-1 --json
     """
-    from app.cli.target import open_run
-    from app.dashboard.frames import encode
-
     if speed is not None and not speed > 0:
         raise CommandError(f"--speed {speed:g}: a replay takes time. Give a number above 0")
     with open_run(name) as (ledger, run):
@@ -71,8 +66,6 @@ def recorded(store: Store, run: int, generation: int | None = None) -> Iterator[
     Raises:
       CommandError: The run has no such generation that has ended.
     """
-    from app.domain.events import EventKind
-
     after, last = 0, None
     if generation is not None:
         with store.begin() as tx:

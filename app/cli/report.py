@@ -5,8 +5,13 @@ from typing import Annotated
 
 import typer
 
+from app.cli.export import writing
 from app.cli.options import Debug, Json
 from app.cli.output import Screen
+from app.client.target import find_run, open_run, stored_problem
+from app.reports.decoration import NotMade
+from app.reports.report import report as report_on
+from app.reports.summary import summarise
 
 
 def report(
@@ -24,12 +29,6 @@ def report(
       evoq report online_bin_packing-1
       evoq report 1 2 --out both.html
     """
-    from app.cli.export import writing
-    from app.cli.target import find_run, open_run, stored_problem
-    from app.reports.decoration import NotMade
-    from app.reports.report import report as report_on
-    from app.reports.summary import summarise
-
     screen = Screen(json=as_json)
     with open_run(names[0]) as (ledger, first):
         store, runs = ledger.store, []

@@ -1,16 +1,18 @@
 """`evoq run` and `evoq resume`: start or continue a run and follow it to its end."""
 
-from __future__ import annotations
-
-import re
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from app.cli.local_state import (
+from app.cli.change import apply, given, note_unused_variables
+from app.cli.dashboard import served
+from app.cli.follow import follow
+from app.cli.options import Assignments, Config, Debug, Json, Problem, RunName, Strict, Verbose
+from app.cli.output import Screen
+from app.client.local_state import (
     RESULTS,
     LocalState,
     is_up,
@@ -19,14 +21,18 @@ from app.cli.local_state import (
     require_writable,
     write_local_state,
 )
-from app.cli.options import Assignments, Config, Debug, Json, Problem, RunName, Strict, Verbose
-from app.cli.output import CommandError, Screen
-
-if TYPE_CHECKING:
-    from app.cli.target import Target
-    from app.ports.protocols import Store
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+from app.client.measuring import evaluator_of
+from app.client.notes import CommandError
+from app.client.plan import load_problem, named_problem, plan_run, read_layers
+from app.client.run_names import free_name, require_name
+from app.client.session import open_session
+from app.client.target import Target, find_run, find_target, open_run, without_queue
+from app.config.layers import UsageError
+from app.config.settings import RunSettings
+from app.domain.run import RunState
+from app.engine import lifecycle
+from app.engine.inside import refusal
+from app.ports.protocols import Store
 
 Iterations = Annotated[
     int | None,
@@ -124,9 +130,6 @@ def run(
       evoq run examples/bin_packing/funsearch_lite.yaml
       evoq run examples/online_bin_packing --dashboard
     """
-    from app.cli.plan import load_problem, named_problem, plan_run, read_layers
-    from app.cli.target import find_target
-
     paths, config = named_problem(problem, config)
     screen = Screen(json=as_json)
     options = {
@@ -151,10 +154,6 @@ def run(
         loaded, layers, local=not target.deployed, reproducible=reproducible, no_model=no_model
     )
     require_writable(require_own(results, "--out") if results else RESULTS)
-    from app.cli.dashboard import served
-    from app.cli.measurement import evaluator_of
-    from app.cli.session import open_session
-    from app.engine import lifecycle
 
     for notice in plan.notices:
         screen.note(f"notice: {notice}")
@@ -164,7 +163,7 @@ def run(
             target,
             plan.settings,
             inline=reproducible,
-            screen=screen,
+            notes=screen,
             evaluator=evaluator_of(loaded),
             verbose=verbose,
         ) as session:
@@ -181,7 +180,7 @@ def run(
                 if dashboard:
                     redis_url = session.ledger.redis_url
                     stack.enter_context(served(session.ctx, redis_url, screen))
-                return session.follow(started, loaded, folder, detach=detach)
+                return follow(session, started, loaded, folder, screen, detach=detach)
     except (KeyboardInterrupt, BrokenPipeError):
         screen.note(f"stopped at once; {hint}")
         raise
@@ -206,14 +205,6 @@ def resume(
       evoq resume 1 --iterations 2000
       evoq resume 1 --set llm.max_tokens=2048 --set sandbox.memory_mib=4096
     """
-    from app.cli.change import apply, given, note_unused_variables
-    from app.cli.session import open_session
-    from app.cli.target import find_run, find_target, open_run, without_queue
-    from app.config.settings import RunSettings
-    from app.domain.run import RunState
-    from app.engine import lifecycle
-    from app.engine.inside import refusal
-
     screen, target = Screen(json=as_json), find_target()
     if target.used and detach:
         _require_workers(target)
@@ -240,7 +231,7 @@ def resume(
         try:
             with (
                 open_session(
-                    *(target, settings), inline=before.in_process, screen=screen, resumed=before.id
+                    *(target, settings), inline=before.in_process, notes=screen, resumed=before.id
                 ) as session,
                 session.hold(before.name),
             ):
@@ -255,28 +246,13 @@ def resume(
                     )
                 with session.store.begin() as tx:
                     resumed = tx.runs.get(before.id)
-                return session.follow(resumed, problem, folder, detach=detach)
+                return follow(session, resumed, problem, folder, screen, detach=detach)
         except (KeyboardInterrupt, BrokenPipeError):
             screen.note(f"stopped at once; `evoq resume {before.name}` continues it")
             raise
 
 
-def require_name(name: str | None, where: str = "--name") -> None:
-    """Raises `UsageError` unless a run may have that name; None is the default."""
-    from app.config.layers import UsageError
-
-    if name is not None and (not _NAME.fullmatch(name) or name.isdigit()):
-        raise UsageError(
-            "not a name for a run",
-            where=where,
-            value=name,
-            remedy="Use up to 100 letters, digits, dots, dashes and underscores, a letter or digit "
-            "first, not digits alone.",
-        )
-
-
 def _require_possible(target: Target, *, detach: bool, reproducible: bool, dashboard: bool) -> None:
-    from app.config.layers import UsageError
 
     if reproducible and (target.deployed or detach):
         raise UsageError(
@@ -296,8 +272,6 @@ def _require_possible(target: Target, *, detach: bool, reproducible: bool, dashb
 
 def _require_workers(target: Target) -> None:
     """Raises unless workers of this target outlive this command."""
-    from app.config.layers import UsageError
-
     if not target.deployed and not is_up(target.home):
         raise UsageError(
             "no workers would evaluate the run",
@@ -315,20 +289,6 @@ def _require_new(store: Store, name: str, folder: Path | None) -> None:
         taken = tx.runs.named(name) is not None
     if folder is not None and not taken:
         require_own(folder, "--name")
-
-
-def free_name(store: Store, problem: str) -> str:
-    """Returns PROBLEM-NUMBER, with the first free number above that of the newest run.
-
-    A number is free if neither a run nor a folder of results has it.
-    """
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", problem).strip("-._")[:80] or "run"
-    with store.begin() as tx:
-        newest = tx.runs.newest(limit=1)
-        number = newest[0].id + 1 if newest else 1
-        while tx.runs.named(f"{stem}-{number}") or (RESULTS / f"{stem}-{number}").exists():
-            number += 1
-    return f"{stem}-{number}"
 
 
 def _remember(target: Target, run: str, state: LocalState, screen: Screen) -> None:

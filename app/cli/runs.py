@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from app.cli.options import Debug, Json, RunName
-from app.cli.output import DONE, FAILED, CommandError, Screen
+from app.cli.output import DONE, FAILED, Screen
+from app.client.notes import CommandError
 from app.domain.digits import number_texts
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
       evoq list-runs
       evoq list-runs --json
     """
-    from app.cli.target import find_target, open_ledger, worked_on
+    from app.client.target import find_target, open_ledger, worked_on
 
     screen, target = Screen(json=as_json), find_target()
     rows: list[dict[str, Any]] = []
@@ -125,8 +126,10 @@ def watch(name: RunName, as_json: Json = False, debug: Debug = False) -> int:  #
     Examples:
       evoq watch online_bin_packing-1
     """
-    from app.cli.following import Follower, Interruption, ProgressReader, progress_display
-    from app.cli.target import open_run, stored_problem
+    from app.cli.display import progress_display
+    from app.cli.interruption import Interruption
+    from app.client.following import Follower, ProgressReader
+    from app.client.target import open_run, stored_problem
     from app.domain.run import RunState
     from app.reports.summary import document, summarise
     from app.reports.waiting import watched_queue
@@ -168,7 +171,7 @@ def _change(name: str, verb: str, screen: Screen) -> None:
     Raises:
       CommandError: It is not running, or has ended before.
     """
-    from app.cli.target import find_run, open_run, without_queue
+    from app.client.target import find_run, open_run, without_queue
     from app.engine import lifecycle
     from app.engine.inside import refusal
 

@@ -10,29 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from app.cli.artifacts import print_artifacts
 from app.cli.costs import cost_rows
 from app.cli.funnel import print_funnel
-from app.cli.local_state import read_local_state
 from app.cli.options import Debug, Json, RunName
-from app.cli.output import (
-    ARTIFACT_CHARS,
-    CommandError,
-    Screen,
-    artifacts_document,
-    counted,
-    counted_measured,
-    duration,
-    mean_of,
-    number,
-    print_artifacts,
-)
+from app.cli.output import Screen, counted, counted_measured, duration, mean_of, number
+from app.client.local_state import read_local_state
+from app.client.notes import CommandError
 from app.domain.digits import number_texts
 from app.domain.evaluation import fitness_names
+from app.reports.artifacts import ARTIFACT_CHARS, artifacts_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from app.cli.target import Ledger
+    from app.client.target import Ledger
     from app.domain.evaluation import Evaluation
     from app.domain.problem import Problem
     from app.domain.program import ProgramId
@@ -120,7 +112,7 @@ def _require_program(given: Mapping[str, bool]) -> None:
 
 
 def _show_run(name: str, screen: Screen) -> None:
-    from app.cli.target import find_target, open_run, stored_problem, worked_on
+    from app.client.target import find_target, open_run, stored_problem, worked_on
     from app.reports.ratings import read_ratings
     from app.reports.summary import document, summarise
     from app.reports.waiting import endpoints_of, read_queue, waiting_of
@@ -327,8 +319,8 @@ def _validated(summary: Summary) -> Table:
 
 
 def _show_program(name: str, program_id: str, screen: Screen, added: _Added) -> None:
-    from app.cli.measurement import failure_document
-    from app.cli.target import open_run, stored_problem
+    from app.client.measuring import failure_document
+    from app.client.target import open_run, stored_problem
 
     with open_run(name) as (ledger, run):
         problem = stored_problem(ledger.store, run)
@@ -371,7 +363,7 @@ def _show_program(name: str, program_id: str, screen: Screen, added: _Added) -> 
 
 def _more(ledger: Ledger, run: Run, program: ProgramId, added: _Added) -> dict[str, Any]:
     """Returns the prompts and replies that made a program, and its difference, if wanted."""
-    from app.cli.target import stored_problem
+    from app.client.target import stored_problem
     from app.dashboard.reads import RunReader
     from app.reports.waiting import QueueState
 

@@ -5,8 +5,15 @@ from typing import Annotated
 
 import typer
 
+from app.adapters.problems.loading import reload
+from app.cli.export import new_file
 from app.cli.options import Debug, Json, RunName
 from app.cli.output import Screen
+from app.client.run_names import require_name
+from app.client.target import find_target, open_ledger, open_run
+from app.config.layers import UsageError
+from app.ports.records import BadCopy
+from app.reports.ledger_file import read_ledger, verified, write_ledger
 
 SUFFIX = ".ledger.gz"
 
@@ -29,10 +36,6 @@ def export_run(
       evoq export online_bin_packing-1
       evoq export 1 --out packing.ledger.gz
     """
-    from app.cli.export import new_file
-    from app.cli.target import open_run
-    from app.reports.ledger_file import write_ledger
-
     screen = Screen(json=as_json)
     with open_run(name) as (ledger, run):
         path = Path(out or f"{run.name}{SUFFIX}")
@@ -56,13 +59,6 @@ def import_run(
       evoq import online_bin_packing-1.ledger.gz
       evoq import packing.ledger.gz --name packing-of-june
     """
-    from app.adapters.problems.loading import reload
-    from app.cli.run import require_name
-    from app.cli.target import find_target, open_ledger
-    from app.config.layers import UsageError
-    from app.ports.records import BadCopy
-    from app.reports.ledger_file import read_ledger, verified
-
     screen, path = Screen(json=as_json), Path(file)
     require_name(name)
     try:

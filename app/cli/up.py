@@ -1,15 +1,23 @@
 """`evoq up`: keeps the embedded stack running for several runs."""
 
 import os
+import secrets
 import time
 from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
-from app.cli.local_state import up_lock, work_lock
+from app.adapters.store.schema import upgrade
+from app.cli.dashboard import served
+from app.cli.interruption import Interruption
 from app.cli.options import Debug, Json
 from app.cli.output import Screen
+from app.client.local_state import up_lock, work_lock
+from app.client.target import find_target, open_ledger, with_queue
+from app.config.layers import UsageError
+from app.embedded.stack import EmbeddedStack
+from app.embedded.worker_set import Flower
 
 POLL_SECONDS = 0.5
 FLOWER_USER = "evoq"
@@ -33,16 +41,6 @@ def up(
       evoq up --flower --port 5555
       evoq up --no-dashboard
     """
-    import secrets
-
-    from app.adapters.store.schema import upgrade
-    from app.cli.dashboard import served
-    from app.cli.following import Interruption
-    from app.cli.target import find_target, open_ledger, with_queue
-    from app.config.layers import UsageError
-    from app.embedded.stack import EmbeddedStack
-    from app.embedded.worker_set import Flower
-
     screen, target = Screen(json=as_json), find_target()
     if target.deployed:
         raise UsageError(

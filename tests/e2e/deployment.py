@@ -41,7 +41,7 @@ def evaluate(path):
 and leaves the processors to the tests beside it.  `Deployment.begin` sets how long they wait."""
 COMMANDS = f"""
 import json, os, sys, tempfile
-import app.adapters.store.schema, app.celery, app.cli.plan, app.cli.session
+import app.adapters.store.schema, app.celery, app.client.plan, app.client.session
 from app.cli.application import status_of
 
 for line in sys.stdin:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.adapters.queue.inline import InlineExecutor
-from app.cli.following import ProgressReader
+from app.client.following import ProgressReader
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Brief, Conversation, Offspring, Operator
 from app.domain.operators.seed import SEED

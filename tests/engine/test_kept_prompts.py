@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from app.adapters.store.sql import SqlStore
+from app.client import target
 from app.config.settings import PromptSettings
 from app.dashboard.programs import ProgramDocument
 from app.dashboard.reads import RunReader
@@ -22,6 +23,7 @@ from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.test_replies import Answering
 from tests.engine.toy import problem
 from tests.integration.cli import Evoq
+from tests.unit.cli.remedies import replace_everywhere
 
 NO_QUEUE = "redis://127.0.0.1:9/0"
 SECRET = "sk-0123456789abcdef"
@@ -103,7 +105,7 @@ def evoq(
 ) -> Evoq:
     monkeypatch.setenv("EVOQ_DATABASE_URL", database)
     monkeypatch.setenv("EVOQ_REDIS_URL", NO_QUEUE)
-    monkeypatch.setattr("app.cli.target.stored_problem", lambda store, run: problem())
+    replace_everywhere(monkeypatch, target, "stored_problem", lambda store, run: problem())
     return Evoq(capsys)
 
 

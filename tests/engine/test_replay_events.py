@@ -7,8 +7,8 @@ from itertools import islice
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
-from app.cli.output import CommandError
 from app.cli.replay import paced, recorded
+from app.client.notes import CommandError
 from app.dashboard.frames import encode
 from app.dashboard.tail import Tail
 from app.domain.events import EventKind

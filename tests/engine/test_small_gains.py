@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
-from app.cli.following import ProgressReader, line
+from app.cli.display import line
+from app.client import target
+from app.client.following import ProgressReader
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.problem import Outcome, Problem
 from app.domain.program import Program, ProgramId
@@ -18,6 +20,7 @@ from app.reports.summary import summarise
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import problem
 from tests.integration.cli import Evoq
+from tests.unit.cli.remedies import replace_everywhere
 
 SEED = "x = 0.0\n"
 START, BEST = 2.63499997, 2.6349999751384496
@@ -41,7 +44,7 @@ def interpret(trial: Trial, programs: Mapping[ProgramId, Program], outcome: Outc
 @pytest.fixture
 def toy(monkeypatch: pytest.MonkeyPatch) -> Problem:
     toy = replace(problem(), interpret=interpret, baselines={"seed": Program(SEED).id})
-    monkeypatch.setattr("app.cli.target.stored_problem", lambda store, run: toy)
+    replace_everywhere(monkeypatch, target, "stored_problem", lambda store, run: toy)
     return toy
 
 

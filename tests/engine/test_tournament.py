@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from app.adapters.queue.inline import InlineExecutor
+from app.client import target
 from app.dashboard.comparisons import comparison
 from app.dashboard.frames import adapter, encode
 from app.dashboard.programs import program_document
@@ -38,6 +39,7 @@ from app.reports.waiting import QueueState
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ToySandbox, problem
 from tests.integration.cli import Evoq
+from tests.unit.cli.remedies import replace_everywhere
 
 SEEDS = ("x = 0.0\n", "x = 1.0\n", "x = -1.0\n")
 
@@ -188,7 +190,7 @@ def test_a_champion_that_is_rated_anew_has_one_fitness_everywhere(
     ctx: Context, evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toy = replace(game(), interpret=beaten_in_turn, baselines={"one": Program(SEEDS[1]).id})
-    monkeypatch.setattr("app.cli.target.stored_problem", lambda store, run: toy)
+    replace_everywhere(monkeypatch, target, "stored_problem", lambda store, run: toy)
     run = played(ctx, toy, budget=8)
 
     shown = evoq("show", "toy-run", "--json").json["best"]
@@ -346,7 +348,7 @@ def evoq(
 ) -> Evoq:
     monkeypatch.setenv("EVOQ_DATABASE_URL", database)
     monkeypatch.setenv("EVOQ_REDIS_URL", "redis://127.0.0.1:9/0")
-    monkeypatch.setattr("app.cli.target.stored_problem", lambda store, run: game())
+    replace_everywhere(monkeypatch, target, "stored_problem", lambda store, run: game())
     return Evoq(capsys)
 
 

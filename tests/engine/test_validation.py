@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.following import ProgressReader
+from app.client.following import ProgressReader
 from app.domain.evaluation import Cases, Evaluation, Failure, FailureKind, Trial
 from app.domain.events import SETTLING, EventKind, Validated
 from app.domain.problem import Job, Outcome, Problem

@@ -110,7 +110,7 @@ def test_a_run_whose_pictures_cannot_be_drawn_has_its_results(
 def test_a_table_that_cannot_be_printed_does_not_end_a_finished_run(
     evoq: Evoq, place: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("app.cli.session.print_best", failing)
+    monkeypatch.setattr("app.cli.ending.print_best", failing)
 
     result = evoq("run", problem_folder(place / "untold"), *RUN, "--name", "untold")
 

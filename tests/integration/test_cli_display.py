@@ -6,15 +6,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from app.cli.following import (
-    PlainLines,
-    RunStatus,
-    StallNotice,
-    line,
-    panel,
-    progress_display,
-)
+from app.cli.display import PlainLines, StallNotice, line, panel, progress_display
 from app.cli.output import duration
+from app.client.following import RunStatus
 from app.config.rules import rules_of
 from app.domain.problem import Axis
 from app.domain.run import Run, RunState

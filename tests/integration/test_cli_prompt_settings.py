@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.plan import with_templates
+from app.client.plan import with_templates
 from app.config.layers import Choices, UsageError, from_assignments, from_file
 from app.config.resolve import resolved
 

@@ -1,5 +1,6 @@
 """The command line itself: help, wrong usage, errors; starts nothing."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.application import COMMANDS, status_of
+from app.cli.application import status_of
+from app.cli.commands import COMMANDS, Command
 from tests.integration.cli import Evoq, problem_folder
 from tests.integration.mock_llm import mock_llm
 
@@ -32,6 +34,13 @@ def test_every_command_has_help_with_examples_and_takes_json(evoq: Evoq, command
     assert "--json" in result.out
     assert "Examples:" in result.out
     assert f"evoq {command}" in result.out
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
+def test_the_list_of_commands_has_the_first_sentence_of_their_help(command: Command):
+    paragraph = inspect.cleandoc(command.function().__doc__ or "").partition("\n\n")[0]
+
+    assert command.help == " ".join(paragraph.split("\n"))
 
 
 def test_the_version_is_that_of_the_distribution(evoq: Evoq):
@@ -268,7 +277,7 @@ def test_an_interrupt_before_the_run_begins_is_reported_as_such(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("app.cli.session.open_session", interrupted)
+    monkeypatch.setattr("app.cli.run.open_session", interrupted)
     result = evoq("run", folder, "--json")
 
     assert result.code == 1

@@ -15,7 +15,7 @@ import pytest
 from app.adapters.problems import load
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
-from app.cli.measurement import measure, validating
+from app.client.measuring import measure, validating
 from app.domain.evaluation import Evaluation, Trial, fitness
 from app.domain.problem import Problem
 from app.domain.program import Program

@@ -11,7 +11,7 @@ from app.adapters.problems import load
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.adapters.tuning.cma import ask as cma
-from app.cli.measurement import Measurement, calls_of, measure
+from app.client.measuring import Measurement, calls_of, measure
 from app.domain.evaluation import FailureKind
 from app.domain.operators import operators
 from app.domain.problem import Problem

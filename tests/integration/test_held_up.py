@@ -14,7 +14,7 @@ import pytest
 from app.adapters.store import outage, schema
 from app.adapters.store.schema import version
 from app.cli.application import status_of
-from app.cli.target import require_queue
+from app.client.target import require_queue
 from app.embedded.children import read_record
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey

@@ -12,7 +12,7 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.adapters.tuning.cma import ask as cma
 from app.cli.application import status_of
-from app.cli.measurement import Measurement, measure
+from app.client.measuring import Measurement, measure
 from app.domain.evaluation import FailureKind
 from app.domain.operators import operators
 from app.domain.problem import Problem, ProblemError

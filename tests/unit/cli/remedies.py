@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,11 +47,20 @@ class Row:
 
 @contextmanager
 def replaced(target: Any, **values: Any) -> Iterator[None]:
-    """Replaces attributes of a module or a class during the block."""
+    """Replaces attributes of a module or a class during the block; see `replace_everywhere`."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in values.items():
-            patch.setattr(target, name, value)
+            replace_everywhere(patch, target, name, value)
         yield
+
+
+def replace_everywhere(patch: pytest.MonkeyPatch, target: Any, name: str, value: object) -> None:
+    """Replaces an attribute of a module, and the name of it in each module that imports it."""
+    before = getattr(target, name)
+    patch.setattr(target, name, value)
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("app.") and vars(module).get(name) is before:
+            patch.setattr(module, name, value)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ def test_a_token_is_printed_only_where_it_was_made_for_this_start(
     def serving(_ctx: Any, _url: str, place: server.Place, **_shown: object) -> Iterator[Any]:
         yield SimpleNamespace(address=f"http://here:1/?token={place.token or 'random'}")
 
-    monkeypatch.setattr(server, "serving", serving)
+    monkeypatch.setattr("app.cli.dashboard.serving", serving)
     monkeypatch.delenv("EVOQ_DASHBOARD_TOKEN", raising=False)
     if variable:
         monkeypatch.setenv("EVOQ_DASHBOARD_TOKEN", variable)

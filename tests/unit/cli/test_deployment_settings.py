@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from app.cli import compare, session
-from app.cli.plan import SettingLayers, plan_run
-from app.cli.target import Target
+from app.cli import compare
+from app.client import session
+from app.client.plan import SettingLayers, plan_run
+from app.client.target import Target
 from app.config.layers import UsageError, from_assignments
 from app.config.settings import RunSettings
 from app.ports.protocols import Protection
@@ -41,8 +42,8 @@ def test_so_is_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
         given.append(local)
         return SimpleNamespace()
 
-    monkeypatch.setattr("app.cli.plan.plan_run", plan)
-    monkeypatch.setattr("app.cli.plan.load_problem", lambda *_, strict: problem())
+    monkeypatch.setattr("app.client.plan.plan_run", plan)
+    monkeypatch.setattr("app.client.plan.load_problem", lambda *_, strict: problem())
 
     for local in (True, False):
         compare._planned(
@@ -71,7 +72,7 @@ def test_the_first_lines_of_a_run_of_a_deployment_say_which_protections_stand(
     monkeypatch.setattr(session, "require_queue", lambda address: None)
     monkeypatch.setattr(session, "with_queue", lambda ledger: None)
 
-    with session.open_session(DEPLOYED, RunSettings(), inline=False, screen=screen):
+    with session.open_session(DEPLOYED, RunSettings(), inline=False, notes=screen):
         pass
 
     assert said == [
@@ -116,7 +117,7 @@ def test_an_embedded_run_says_its_protections_and_waits_as_long_as_the_setting_s
     said: list[str] = []
     screen: Any = SimpleNamespace(say=said.append)
 
-    with session.open_session(Target(tmp_path), settings, inline=True, screen=screen) as found:
+    with session.open_session(Target(tmp_path), settings, inline=True, notes=screen) as found:
         assert found.patience_seconds == 7.0
     assert said == ["sandbox: 1 of 1 protections on (-v names them)"]
 

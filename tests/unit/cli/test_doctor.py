@@ -7,7 +7,7 @@ import pytest
 
 from app.adapters.sandbox import engine_socket
 from app.cli.doctor import _docker, _sandboxes_elsewhere
-from app.cli.target import Target
+from app.client.target import Target
 from app.ports.records import Worker
 
 REMEDY = "use the docker sandbox"

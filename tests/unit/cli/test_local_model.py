@@ -8,10 +8,11 @@ import pytest
 from app.adapters.model import local_servers
 from app.adapters.model.local_servers import LocalModel, LocalServer, NoServer
 from app.cli.change import given
-from app.cli.local_model import with_local_model
-from app.cli.plan import load_problem, plan_run, read_layers
+from app.client.local_model import with_local_model
+from app.client.plan import load_problem, plan_run, read_layers
 from app.config.layers import Choices, UsageError
 from app.config.resolve import PROBLEMS_OWN
+from tests.unit.cli.remedies import replace_everywhere
 
 LLAMA = LocalServer("llama.cpp", "http://127.0.0.1:8080/v1", (LocalModel("qwen", 6144),))
 OLLAMA = LocalServer(
@@ -28,7 +29,7 @@ def answers(monkeypatch) -> list[Any]:
         servers = [each for each in found if isinstance(each, LocalServer)]
         return servers, [NoServer(url, "nothing listens there") for url in base_urls]
 
-    monkeypatch.setattr(local_servers, "local_servers", asked)
+    replace_everywhere(monkeypatch, local_servers, "local_servers", asked)
     return found
 
 

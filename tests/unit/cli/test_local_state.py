@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.local_state import is_held, is_worked_on, require_own, run_lock, work_lock
-from app.cli.output import CommandError
+from app.client.local_state import is_held, is_worked_on, require_own, run_lock, work_lock
+from app.client.notes import CommandError
 from app.config.layers import UsageError
 
 

@@ -4,7 +4,7 @@ import itertools
 import json
 from typing import Any
 
-from app.cli.measurement import compared, measure
+from app.client.measuring import compared, measure
 from app.domain.evaluation import Failure, FailureKind, Trial
 from app.domain.problem import Job, Mode, Outcome
 from app.ports.protocols import NEVER, Stop

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import app.cli.plan
+import app.client.plan
 import app.config.checks
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.overflow import overflow
-from app.cli.plan import (
+from app.client.plan import (
     RunPlan,
     SettingLayers,
     load_problem,
@@ -399,7 +399,7 @@ OTHERWISE = {
 """Remedies that are carried out elsewhere."""
 
 
-@pytest.mark.parametrize("module", [app.config.checks, app.cli.plan])
+@pytest.mark.parametrize("module", [app.config.checks, app.client.plan])
 def test_every_remedy_of_a_module_that_checks_settings_is_carried_out_here(module: Any) -> None:
     tried = [*(row.remedy for row in ROWS), *(row.advice for row in FILES)]
 

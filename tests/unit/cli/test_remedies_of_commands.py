@@ -15,20 +15,20 @@ import app.cli.compare
 import app.cli.doctor
 import app.cli.evaluate
 import app.cli.export
-import app.cli.local_state
 import app.cli.new
 import app.cli.run
-import app.cli.target
 import app.cli.transfer
 import app.cli.up
+import app.client.target
 import app.config.changes
 import app.config.layers
 import app.config.lite
 import app.config.resolve
 from app.adapters.problems import configures_problem
 from app.cli.application import status_of
-from app.cli.plan import RunPlan, SettingLayers, plan_run, read_layers
-from app.cli.target import Target, embedded_stack, find_target
+from app.client import local_state
+from app.client.plan import RunPlan, SettingLayers, plan_run, read_layers
+from app.client.target import Target, embedded_stack, find_target
 from app.config.changes import FIXED
 from app.config.layers import UsageError, from_assignments, from_environment, from_file
 from app.config.resolve import resolved
@@ -59,7 +59,7 @@ def possible(*, deployed: bool = False, **given: bool) -> None:
 
 
 def with_workers() -> None:
-    with app.cli.local_state.up_lock(Path()):
+    with local_state.up_lock(Path()):
         possible(detach=True)
 
 
@@ -256,13 +256,13 @@ ROWS = [
         [lambda: written("other"), lambda: [Path("file").rename("away"), written("file")]],
     ),
     Row(
-        lambda: app.cli.local_state.require_own(named("r/metrics.csv", Path.touch).parent, "--out"),
+        lambda: local_state.require_own(named("r/metrics.csv", Path.touch).parent, "--out"),
         "Name another folder, or move these files away",
         [
-            lambda: app.cli.local_state.require_own(Path("other"), "--out"),
+            lambda: local_state.require_own(Path("other"), "--out"),
             lambda: [
                 Path("r/metrics.csv").rename("metrics.csv"),
-                app.cli.local_state.require_own(Path("r"), "--out"),
+                local_state.require_own(Path("r"), "--out"),
             ],
         ],
     ),
@@ -553,10 +553,10 @@ OTHERWISE = {
         app.cli.compare,
         app.cli.evaluate,
         app.cli.export,
-        app.cli.local_state,
+        app.client.local_state,
         app.cli.new,
         app.cli.run,
-        app.cli.target,
+        app.client.target,
         app.cli.transfer,
         app.cli.up,
         app.config.changes,

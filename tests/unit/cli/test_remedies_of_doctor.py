@@ -20,9 +20,9 @@ from app.adapters.sandbox import engine_socket
 from app.adapters.store import schema
 from app.adapters.store.schema import SchemaVersion
 from app.cli import doctor
-from app.cli import target as targets
 from app.cli.doctor import Finding
-from app.cli.target import Target
+from app.client import target as targets
+from app.client.target import Target
 from app.embedded import binaries, stack
 from app.embedded.children import EmbeddedError
 from app.ports.protocols import Unavailable

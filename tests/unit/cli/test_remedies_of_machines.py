@@ -23,7 +23,7 @@ from app.adapters.model.providers.vllm_engine import EngineRequest, VllmEngine, 
 from app.adapters.sandbox import docker
 from app.adapters.store import outage
 from app.bootstrap import worker_engine
-from app.cli import target
+from app.client import target
 from app.config.layers import from_environment
 from app.dashboard import server
 from app.embedded import binaries, os_user, postgres, stack, supervisor

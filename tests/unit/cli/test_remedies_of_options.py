@@ -11,25 +11,28 @@ from typing import Any, cast
 import pytest
 
 import app.cli.answer
-import app.cli.local_model
+import app.cli.errors
 import app.cli.mock_llm
-import app.cli.output
 import app.cli.prompt
 import app.cli.show
+import app.client.local_model
 import mock_llm.server
 from app.adapters.model import local_servers
 from app.adapters.model.local_servers import LocalModel, LocalServer
 from app.adapters.model.providers.human import PROMPT, REPLY
 from app.cli import application
-from app.cli import target as targets
 from app.cli.application import status_of
-from app.cli.local_model import with_local_model
-from app.cli.output import CommandError, Screen, error_report
+from app.cli.commands import COMMANDS
+from app.cli.errors import error_report
+from app.cli.output import Screen
+from app.client import target as targets
+from app.client.local_model import with_local_model
+from app.client.notes import CommandError
 from app.config.layers import from_assignments
 from app.domain.run import Run
 from app.ports.protocols import Unavailable
 from tests.engine.toy import problem
-from tests.unit.cli.remedies import Row, is_carried_out, remedies, replaced
+from tests.unit.cli.remedies import Row, is_carried_out, remedies, replace_everywhere, replaced
 from tests.unit.config.test_changes import begun
 
 OLLAMA = LocalServer("Ollama", "http://127.0.0.1:11434/v1", (LocalModel("a"),))
@@ -248,7 +251,7 @@ def test_a_defect_that_is_run_again_with_debug_shows_where_it_is(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(targets, "find_target", fail)
+    replace_everywhere(monkeypatch, targets, "find_target", fail)
     assert status_of(["list-runs"]) == 1
     message = capsys.readouterr().err
     assert "run it again with --debug and report" in message
@@ -262,7 +265,7 @@ def test_doctor_that_a_silent_service_names_is_a_command() -> None:
     remedy = error_report(Unavailable("the queue is silent")).remedy
 
     assert "`evoq doctor` says more" in remedy
-    assert "doctor" in application.COMMANDS
+    assert "doctor" in COMMANDS
 
 
 def test_a_path_that_can_be_used_ends_the_error_that_names_it(tmp_path: Path) -> None:
@@ -288,7 +291,7 @@ OTHERWISE = {
 @pytest.mark.parametrize(
     "module",
     [
-        *(app.cli.local_model, app.cli.mock_llm, app.cli.output, app.cli.prompt, app.cli.show),
+        *(app.client.local_model, app.cli.mock_llm, app.cli.errors, app.cli.prompt, app.cli.show),
         application,
     ],
     ids=lambda module: module.__name__,

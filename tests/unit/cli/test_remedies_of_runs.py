@@ -32,9 +32,9 @@ from app.adapters.model.providers.vllm_engine import VllmEngine, VllmLaunch
 from app.adapters.problems import evaluator_result
 from app.adapters.problems.described.description import Description
 from app.adapters.problems.evaluator_result import Reader
-from app.cli import local_state
-from app.cli import target as targets
 from app.cli.output import Screen
+from app.client import local_state
+from app.client import target as targets
 from app.config.layers import from_environment
 from app.config.models import ModelSettings, Provider
 from app.config.rules import rules_of
@@ -53,7 +53,7 @@ from app.patterns.levels import Tournament
 from app.ports.protocols import Misconfigured, Unavailable
 from app.reports.ledger_file import FORMAT, VERSION
 from tests.engine.toy import problem
-from tests.unit.cli.remedies import Row, is_carried_out, remedies, replaced
+from tests.unit.cli.remedies import Row, is_carried_out, remedies, replace_everywhere, replaced
 from tests.unit.config.test_changes import OPERATORS, begun
 
 TENSOR = {"__object__": "tensor([1, 2])", "type": "Tensor"}
@@ -195,9 +195,8 @@ def resumed(*, deployed: bool) -> None:
             patch.delenv(f"EVOQ_{name}_URL", raising=False)
             if deployed:
                 patch.setenv(f"EVOQ_{name}_URL", value)
-        patch.setattr(inside, "refusal", lambda store, run: None)
-        patch.setattr("app.cli.change.given", reach)
-        patch.setattr(app.cli.run, "given", reach, raising=False)
+        replace_everywhere(patch, inside, "refusal", lambda store, run: None)
+        replace_everywhere(patch, app.cli.change, "given", reach)
         with suppress(Reached):
             app.cli.run.resume("toy")
 
@@ -239,7 +238,7 @@ def shown_at(home: str | None = None, folder: str = ".") -> None:
             patch.delenv(f"EVOQ_{name}", raising=False)
         if home is not None:
             patch.setenv("EVOQ_HOME", home)
-        patch.setattr(targets, "open_ledger", reach)
+        replace_everywhere(patch, targets, "open_ledger", reach)
         with redirect_stdout(StringIO()), reaching():
             app.cli.dashboard.dashboard()
 
@@ -253,7 +252,7 @@ def begun_in(folder: str) -> str:
 def runs_of(home: str | None = None, folder: str = ".") -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(targets, "open_ledger", reach)
+        replace_everywhere(patch, targets, "open_ledger", reach)
         variables = {} if home is None else {"EVOQ_HOME": home}
         with (
             reaching(),

@@ -21,9 +21,9 @@ from app.celery import configuration
 from app.cli import doctor
 from app.cli.evaluate import _content
 from app.cli.export import _explaining
-from app.cli.local_state import require_writable
 from app.cli.play import _opponent
 from app.cli.replay import recorded, replay
+from app.client.local_state import require_writable
 from app.config.models import ModelSettings
 from app.config.places import VARIABLES, places
 from app.patterns import storage
@@ -396,9 +396,16 @@ COLLECTED = {
     *("app.adapters.sandbox.dependencies", "app.adapters.sandbox.environments"),
     *("app.adapters.sandbox.installation", "app.adapters.sandbox.warm_sandbox"),
     *("app.cli.application", "app.cli.branch", "app.cli.compare", "app.cli.doctor"),
-    *("app.cli.evaluate", "app.cli.export", "app.cli.local_model", "app.cli.local_state"),
-    *("app.cli.mock_llm", "app.cli.new", "app.cli.output", "app.cli.plan", "app.cli.prompt"),
-    *("app.cli.run", "app.cli.show", "app.cli.target", "app.cli.transfer", "app.cli.up"),
+    *("app.cli.evaluate", "app.cli.export", "app.client.local_model", "app.client.local_state"),
+    *("app.cli.mock_llm", "app.cli.new", "app.cli.errors", "app.client.plan", "app.cli.prompt"),
+    *(
+        "app.cli.run",
+        "app.cli.show",
+        "app.client.run_names",
+        "app.client.target",
+        "app.cli.transfer",
+        "app.cli.up",
+    ),
 }
 """Modules and packages whose `remedy` arguments the siblings of this module collect."""
 NOT_COLLECTED: Mapping[str, str] = {"workers.harness.errors": IN_COMPATIBLE_MODE}

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from app.cli.application import status_of
-from app.cli.measurement import protection_lines
-from app.cli.plan import SettingLayers, load_problem, plan_run, read_layers
+from app.client.plan import SettingLayers, load_problem, plan_run, read_layers
+from app.client.protections import protection_lines
 from app.config.layers import Choices, UsageError, from_assignments
 from app.ports.protocols import Protection
 
@@ -66,9 +66,9 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         found.update(flags)
         raise LookupError("enough")
 
-    monkeypatch.setattr("app.cli.plan.read_layers", read)
-    monkeypatch.setattr("app.cli.plan.load_problem", load)
-    monkeypatch.setattr("app.cli.plan.plan_run", plan)
+    monkeypatch.setattr("app.cli.run.read_layers", read)
+    monkeypatch.setattr("app.cli.run.load_problem", load)
+    monkeypatch.setattr("app.cli.run.plan_run", plan)
     for variable in ("EVOQ_DATABASE_URL", "EVOQ_REDIS_URL"):
         monkeypatch.delenv(variable, raising=False)
     return found

@@ -12,7 +12,7 @@ import pytest
 _FOLLOWING = """
 import sys, time
 from pathlib import Path
-from app.cli.following import Interruption
+from app.cli.interruption import Interruption
 with Interruption() as interruption:
     print("ready", flush=True)
     while not interruption.requested:

@@ -37,7 +37,6 @@ from app.config.models import ModelSettings
 from app.config.places import LEAST
 from app.config.rules import judges_of
 from app.config.settings import RunSettings, SandboxSettings, Settings
-from app.dashboard import server
 from app.dashboard.server import Place
 from app.domain.evaluation import Trial
 from app.domain.operator import Brief, Draft, ProgramRecord, Role
@@ -361,7 +360,7 @@ def test_a_dashboard_knows_the_hosts_of_the_variable(monkeypatch: pytest.MonkeyP
         with dashboard.served(ctx, "redis://nowhere", screen, hosts=allowed):
             return served[-1].access().knows(host)
 
-    monkeypatch.setattr(server, "serving", serve)
+    monkeypatch.setattr(dashboard, "serving", serve)
     monkeypatch.delenv("EVOQ_DASHBOARD_HOSTS", raising=False)
     assert not known("two.example:443")
     monkeypatch.setenv("EVOQ_DASHBOARD_HOSTS", "one.example, Two.Example,")

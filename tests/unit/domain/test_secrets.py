@@ -11,7 +11,7 @@ import pytest
 
 from app.adapters.problems.evaluator_result import bounded_artifacts
 from app.adapters.problems.openevolve.config_yaml import without_secrets
-from app.cli.measurement import failure_document
+from app.client.measuring import failure_document
 from app.config.settings import RunSettings
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.search.cohort import State

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from app.cli.output import CommandError
+from app.client.notes import CommandError
+from app.config.layers import UsageError
 
 WORK_LOCK = "work.lock"
 """Held, shared, by commands that work on runs."""
@@ -79,8 +80,6 @@ def require_own(folder: Path, where: str, *, run: str = "", problem: str = "") -
     Raises:
       UsageError: It holds files of another run or of someone else, which would be overwritten.
     """
-    from app.config.layers import UsageError
-
     there = sorted(path.name for pattern in RESULT_FILES for path in folder.glob(pattern))
     if not there or (run and _owner(folder) == (run, problem)):
         return folder

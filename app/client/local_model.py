@@ -1,18 +1,14 @@
 """`--model auto`: the model of a server on this machine, found when a command begins."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from app.adapters.model.local_servers import LocalServer, NoServer, local_servers
 from app.config.layers import Choices, UsageError
 from app.config.models import OPENAI_KEY
 from app.config.resolve import PROBLEMS_OWN
-
-if TYPE_CHECKING:
-    from app.adapters.model.local_servers import LocalServer, NoServer
 
 AUTO = "auto"
 _MODEL, _ADDRESS, _PROVIDER = "llm.model", "llm.base_url", "llm.provider"
@@ -63,8 +59,6 @@ def _names_models(layer: Choices) -> bool:
 
 def _servers(address: str | None, where: str) -> Sequence[LocalServer]:
     """Returns the servers of this machine, or the one of an address, that offer a model."""
-    from app.adapters.model.local_servers import local_servers
-
     asked = {} if address is None else {"base_urls": (address,)}
     found, absent = local_servers(**asked, key=os.environ.get(OPENAI_KEY, "") if asked else "")
     if not found:

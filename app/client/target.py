@@ -1,25 +1,27 @@
 """Where runs live: a deployment's servers, or the embedded stack of a folder."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from app.cli.local_state import is_held, is_worked_on
-from app.cli.output import CommandError, Screen
-from app.config.layers import Choices, UsageError, addresses, from_environment
+import redis
+
+from app import bootstrap
+from app.adapters.queue.inline import InlineExecutor
+from app.adapters.store import schema
+from app.adapters.store.outage import silence_noted
+from app.adapters.store.schema import version
+from app.client.local_state import is_held, is_worked_on
+from app.client.notes import CommandError, note_on_standard_error
+from app.config.layers import Choices, UsageError, addresses, from_environment, wrong_variables
+from app.config.settings import SandboxSettings
+from app.domain.problem import Problem
 from app.domain.run import Run, RunState
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from app.domain.problem import Problem
-    from app.embedded.stack import EmbeddedStack
-    from app.engine.context import Context
-    from app.ports.protocols import Executor, Store
+from app.embedded.stack import EmbeddedStack
+from app.engine.context import Context
+from app.ports.protocols import Executor, Store
 
 HOME = ".evoq"
 POSTGRES = "postgresql"
@@ -116,10 +118,9 @@ def open_ledger(target: Target, stack: EmbeddedStack | None = None) -> Iterator[
     if not target.deployed and stack is None:
         stack = embedded_stack(target)
         stack.begin(workers=False)
-    from app.adapters.store.outage import silence_noted  # meanwhile: it takes half a second
 
     if target.database_url is not None and target.redis_url is not None:
-        with silence_noted(target.database_url, Screen(json=True).note):
+        with silence_noted(target.database_url, note_on_standard_error):
             require_current_schema(target.database_url)
             with _store(target.database_url) as store:
                 yield Ledger(store, target.home, target.redis_url, lambda: None)
@@ -128,7 +129,7 @@ def open_ledger(target: Target, stack: EmbeddedStack | None = None) -> Iterator[
     try:
         servers = stack.start(workers=workers)
         with (
-            silence_noted(servers.database_url, Screen(json=True).note),
+            silence_noted(servers.database_url, note_on_standard_error),
             _store(servers.database_url) as store,
         ):
             yield Ledger(store, target.home, servers.redis_url, stack.check)
@@ -146,14 +147,10 @@ def embedded_stack(target: Target, environment: Mapping[str, str] | None = None)
     Raises:
       UsageError: An environment variable, which the workers would inherit, cannot be used.
     """
-    from app.config.layers import wrong_variables
-    from app.embedded.stack import EmbeddedStack
-
     for variable, why in wrong_variables().items():
         raise UsageError(why, where=variable, remedy="Correct the variable, or leave it out.")
 
     def upgrade(database_url: str) -> None:
-        from app.adapters.store import schema  # SQLAlchemy, while the servers start
 
         schema.upgrade(database_url)
 
@@ -208,8 +205,6 @@ def find_run(store: Store, name: str) -> Run:
 
 def stored_problem(store: Store, run: Run) -> Problem:
     """Returns a run's problem as the ledger holds it."""
-    from app import bootstrap
-
     return bootstrap.ProblemCatalogue(store)(run.problem)
 
 
@@ -220,8 +215,6 @@ def require_current_schema(database_url: str) -> None:
       CommandError: It is another one.
       Unavailable: The database cannot be reached.
     """
-    from app.adapters.store.schema import version
-
     schema = version(database_url)
     if not schema.current:
         raise CommandError(schema.remedy)
@@ -233,8 +226,6 @@ def require_queue(redis_url: str) -> None:
     Raises:
       CommandError: It does not.
     """
-    import redis
-
     try:
         with redis.Redis.from_url(
             redis_url, socket_connect_timeout=QUEUE_SECONDS, socket_timeout=QUEUE_SECONDS
@@ -249,21 +240,15 @@ def require_queue(redis_url: str) -> None:
 
 def with_queue(ledger: Ledger) -> Context:
     """Returns a context that sends steps to the workers of the ledger's queue."""
-    from app import bootstrap
-
     return _without_sandbox(ledger, bootstrap.celery_executor(ledger.redis_url))
 
 
 def without_queue(ledger: Ledger) -> Context:
     """Returns a context for changes that need no message."""
-    from app.adapters.queue.inline import InlineExecutor
-
     return _without_sandbox(ledger, InlineExecutor())
 
 
 def _without_sandbox(ledger: Ledger, executor: Executor) -> Context:
-    from app import bootstrap
-    from app.config.settings import SandboxSettings
 
     sandbox = bootstrap.LazySandbox(SandboxSettings())
     return bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
@@ -271,7 +256,6 @@ def _without_sandbox(ledger: Ledger, executor: Executor) -> Context:
 
 @contextmanager
 def _store(database_url: str) -> Iterator[Store]:
-    from app import bootstrap
 
     store = bootstrap.open_store(database_url, connections=4)
     try:

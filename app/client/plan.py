@@ -12,7 +12,7 @@ from app import bootstrap
 from app.adapters.model.providers.spec import model_spec
 from app.adapters.problems import configures_problem, replaced_keys
 from app.adapters.tuning.cma import ask
-from app.cli.local_model import with_local_model
+from app.client.local_model import with_local_model
 from app.config.checks import (
     axes_of,
     one_function,
