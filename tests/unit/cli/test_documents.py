@@ -14,6 +14,7 @@ from app.domain.search.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.md"))
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _SETTING = re.compile(
     r"(?:`|--set )(budget|search|nested|strategy|queue|llm|sandbox|prices|prompts|problem)\."
@@ -28,7 +29,7 @@ def headings(path: Path) -> Iterator[str]:
             yield plain.replace(" ", "-")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*DOCUMENTS, *NOTEBOOKS], ids=lambda path: path.name)
 def test_every_link_of_a_document_leads_somewhere(path: Path):
     for target, anchor in _LINK.findall(path.read_text()):
         if target.startswith("http"):
