@@ -14,7 +14,7 @@ from app.domain.search.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.md"))
+NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.md"))
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _SETTING = re.compile(
     r"(?:`|--set )(budget|search|nested|strategy|queue|llm|sandbox|prices|prompts|problem)\."
