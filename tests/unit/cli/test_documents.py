@@ -39,9 +39,7 @@ def test_every_link_of_a_document_leads_somewhere(path: Path):
         assert not anchor or anchor in headings(found), f"{target}#{anchor}"
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in DOCUMENTS if path.name != "renamed.md"], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_setting_and_command_of_a_document_exists(path: Path):
     text = path.read_text()
     theirs = {key.name for key in KEYS}  # of OpenEvolve's config.yaml
