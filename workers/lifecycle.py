@@ -36,8 +36,8 @@ _COLLECTED_AFTER = 20_000, 20, 50
 worker's threads."""
 _SWITCH_SECONDS = 0.02
 """How long one thread computes while others wait for the interpreter's lock; Python's own is 5 ms.
-`docs/laboratory.md`, "Longer turns of threads", has what that is worth with a model over HTTP; a
-worker with the engine inside was not measured, and keeps Python's."""
+`notebooks/laboratory.md`, "Longer turns of threads", has the gain with a model over HTTP; a worker
+with the engine inside was not measured, and keeps Python's."""
 
 
 @functools.cache

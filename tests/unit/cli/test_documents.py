@@ -14,6 +14,7 @@ from app.domain.search.recipes import RECIPES
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.md"))
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _SETTING = re.compile(
     r"(?:`|--set )(budget|search|nested|strategy|queue|llm|sandbox|prices|prompts|problem)\."
@@ -28,7 +29,7 @@ def headings(path: Path) -> Iterator[str]:
             yield plain.replace(" ", "-")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*DOCUMENTS, *NOTEBOOKS], ids=lambda path: path.name)
 def test_every_link_of_a_document_leads_somewhere(path: Path):
     for target, anchor in _LINK.findall(path.read_text()):
         if target.startswith("http"):
@@ -38,9 +39,7 @@ def test_every_link_of_a_document_leads_somewhere(path: Path):
         assert not anchor or anchor in headings(found), f"{target}#{anchor}"
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in DOCUMENTS if path.name != "renamed.md"], ids=lambda path: path.name
-)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_setting_and_command_of_a_document_exists(path: Path):
     text = path.read_text()
     theirs = {key.name for key in KEYS}  # of OpenEvolve's config.yaml
