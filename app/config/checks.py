@@ -118,6 +118,8 @@ def require_players(settings: RunSettings, problem: Problem) -> None:
 
 _READERS = {"sandbox": "cpu", "prices": "gpu, cpu or control", "queue": "gpu, cpu and control"}
 """Section to the queues whose workers read it."""
+_HAS_A_DEFAULT = "sandbox.cells"
+"""A worker's setting that docker-compose.yml gives a default, so that workers.env cannot."""
 
 
 def require_owned_by_run(layers: Sequence[Choices]) -> list[str]:
@@ -137,6 +139,7 @@ def require_owned_by_run(layers: Sequence[Choices]) -> list[str]:
                 idle.append(variable)
                 continue
             readers = _READERS[name.partition(".")[0]]
+            file = ".env" if name == _HAS_A_DEFAULT else "workers.env"
             raise UsageError(
                 f"`{name}` belongs to the workers of this deployment, which never see a run's value"
                 if owner_of(name) is Owner.WORKER
@@ -144,7 +147,7 @@ def require_owned_by_run(layers: Sequence[Choices]) -> list[str]:
                 where=layer.source,
                 value=repr(layer.values[name])[:80],
                 remedy=f"Leave it out, and set {variable} where the workers of the queue {readers} "
-                f"are started (with Compose: in .env)."
+                f"are started (with Compose: in {file})."
                 if owner_of(name) is Owner.WORKER
                 else "Leave it out.",
             )

@@ -394,7 +394,7 @@ def test_a_remedy_of_a_file_that_is_carried_out_ends_the_refusal(
 
 OTHERWISE = {
     "Leave it out, and set {} where the workers of the queue {} are started (with Compose: in "
-    ".env).": "the test below",
+    "{}).": "the test below",
 }
 """Remedies that are carried out elsewhere."""
 

@@ -338,6 +338,16 @@ def test_a_run_of_a_deployment_cannot_set_what_its_workers_own(assignment: str):
         require_owned_by_run([Choices("mine.yaml", {name: 1})])
 
 
+@pytest.mark.parametrize(
+    ("assignment", "file"), [("sandbox.cells=2", r"\.env"), ("sandbox.cpus=2", r"workers\.env")]
+)
+def test_the_refusal_names_the_file_where_compose_reads_a_setting_of_workers(
+    assignment: str, file: str
+):
+    with pytest.raises(UsageError, match=rf"\(with Compose: in {file}\)"):
+        require_owned_by_run([from_assignments([assignment])])
+
+
 def test_a_run_of_a_deployment_cannot_set_what_only_an_embedded_run_reads():
     with pytest.raises(UsageError, match="no effect"):
         require_owned_by_run([from_assignments(["queue.patience_seconds=5"])])
