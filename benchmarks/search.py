@@ -37,12 +37,8 @@ from typing import Any
 import numpy as np
 
 from app.adapters.tuning.cma import ask
-from app.config.checks import (
-    OF_FEW_NUMBERS,
-    WITH_A_MODEL,
-    WITHOUT_A_MODEL,
-    axes_of,
-)
+from app.config.checks import axes_of
+from app.config.mix import OF_FEW_NUMBERS, WITH_A_MODEL, WITHOUT_A_MODEL
 from app.config.rules import islands_of, rules_of
 from app.config.settings import RunSettings
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial

@@ -15,10 +15,7 @@ from app.adapters.tuning.cma import ask
 from app.cli.local_model import with_local_model
 from app.config.checks import (
     axes_of,
-    one_function,
-    operators,
     require_bounds,
-    require_function,
     require_gates,
     require_mix,
     require_nesting,
@@ -40,6 +37,7 @@ from app.config.layers import (
     problem_options,
 )
 from app.config.lite import Experiment
+from app.config.mix import one_function, operators, require_function
 from app.config.models import ModelSettings, Provider
 from app.config.nested import nested_settings
 from app.config.resolve import PROBLEMS_OWN, Resolved, resolved

@@ -4,15 +4,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from app.config.checks import (
-    operators,
-    require_asked_roles,
-    require_bounds,
-    require_function,
-    require_mix,
-    require_refining,
-)
+from app.config.checks import require_asked_roles, require_bounds, require_mix, require_refining
 from app.config.layers import ADDRESSES, Choices, UsageError, owner_of
+from app.config.mix import operators, require_function
 from app.config.resolve import with_values
 from app.config.rules import judges_of
 from app.config.settings import Owner, RunSettings

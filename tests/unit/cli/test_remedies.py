@@ -10,6 +10,7 @@ import pytest
 
 import app.cli.plan
 import app.config.checks
+import app.config.mix
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.overflow import overflow
 from app.cli.plan import (
@@ -399,7 +400,7 @@ OTHERWISE = {
 """Remedies that are carried out elsewhere."""
 
 
-@pytest.mark.parametrize("module", [app.config.checks, app.cli.plan])
+@pytest.mark.parametrize("module", [app.config.checks, app.config.mix, app.cli.plan])
 def test_every_remedy_of_a_module_that_checks_settings_is_carried_out_here(module: Any) -> None:
     tried = [*(row.remedy for row in ROWS), *(row.advice for row in FILES)]
 

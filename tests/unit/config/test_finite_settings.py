@@ -7,8 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from app.adapters.tuning.cma import ask
-from app.config.checks import operators
 from app.config.layers import UsageError, from_assignments
+from app.config.mix import operators
 from app.config.models import ModelSettings
 from app.config.recipes import with_parameters
 from app.config.resolve import resolved

@@ -6,14 +6,7 @@ import pytest
 
 from app.adapters.problems import configures_problem
 from app.adapters.tuning.cma import ask
-from app.config.checks import (
-    OF_ONE_FUNCTION,
-    WITH_A_MODEL,
-    WITHOUT_A_MODEL,
-    operators,
-    require_bounds,
-    require_owned_by_run,
-)
+from app.config.checks import require_bounds, require_owned_by_run
 from app.config.layers import (
     Choices,
     UsageError,
@@ -24,6 +17,7 @@ from app.config.layers import (
     problem_options,
     wrong_variables,
 )
+from app.config.mix import OF_ONE_FUNCTION, WITH_A_MODEL, WITHOUT_A_MODEL, operators
 from app.config.models import ModelSettings
 from app.config.resolve import resolved
 from app.config.settings import Owner, SandboxSettings

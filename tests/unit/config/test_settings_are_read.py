@@ -55,7 +55,7 @@ ROW = re.compile(r"^\| `([\w.]+)` \|", re.MULTILINE)
 ITEM = re.compile(r"^\* `(EVOQ_\w+)`", re.MULTILINE)
 """Variables that the page lists below its tables."""
 NO_READERS = (
-    *("app/config/settings.py", "app/config/checks.py"),
+    *("app/config/settings.py", "app/config/checks.py", "app/config/mix.py"),
     *("app/cli/doctor.py", "app/cli/prompt.py", "app/reports/", "app/dashboard/"),
 )
 """Where settings are defined and checked, and where they are shown."""
