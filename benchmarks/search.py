@@ -404,7 +404,7 @@ class Search:
         self._enter(self.start, -1, Draft(-1, 0, 0, 0, ()))
 
     def strategy(self) -> Strategy:
-        recipe = self.run.rules.search.recipe
+        recipe = self.run.rules.recipe
         assert recipe is not None
         islands = self.run.islands
         inputs = RecipeInputs(self.run.axes, ("evaluate",), (), islands, self.budget)
@@ -557,7 +557,7 @@ class Search:
             self.run = replace(self.run, axes=axes)
         self._offer(entrant)
         provisional = any(axis.provisional for axis in self.run.axes)
-        if provisional and self.measured >= self.run.rules.search.grid_after:
+        if provisional and self.measured >= self.run.rules.grid_after:
             self._regrid()
 
     def _offer(self, entrant: Entrant) -> None:

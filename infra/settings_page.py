@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from app.config.layers import owner_of
-from app.config.settings import Owner, RunSettings, Settings
+from app.config.settings import Owner, RunSettings, Settings, fields_of
 
 ROOT = Path(__file__).parents[1]
 TEXT = ROOT / "infra" / "settings.md.in"
@@ -96,7 +96,7 @@ def _tables() -> dict[str, str]:
 
 
 def _table_of(name: str, section: type) -> str:
-    fields = _fields(section)
+    fields = fields_of(section)
     owners = {field: owner_of(f"{name}.{field}") for field in fields}
     owned = {*owners.values()} != {Owner.RUN}
     meanings = docstrings(section)
@@ -105,11 +105,6 @@ def _table_of(name: str, section: type) -> str:
         for one, field in fields.items()
     ]
     return _table(rows, owned=owned)
-
-
-def _fields(section: type) -> Mapping[str, FieldInfo]:
-    found: Mapping[str, FieldInfo] = vars(section)["__pydantic_fields__"]
-    return found
 
 
 def _table(rows: Iterable[str], *, owned: bool) -> str:

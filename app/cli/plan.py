@@ -354,7 +354,7 @@ def plan_run(
         require_function(problem, settings.prompts.function)
         if name := one_function(problem, settings.prompts.function):
             # A child that adds a function beside it no longer says which one evolves.
-            prompts = settings.prompts.model_copy(update={"function": name})
+            prompts = replace(settings.prompts, function=name)
             settings = settings.model_copy(update={"prompts": prompts})
     _require_lines(problem, settings, used)
     if reason := _unchangeable(problem, settings):
@@ -381,8 +381,7 @@ def plan_run(
             f" where these yield more children that run;"
             f" --set 'search.operators={{{wished}: 1}}' keeps it"
         )
-    update = {"islands": islands_of(settings), "learn_forms": learnt}
-    search = settings.search.model_copy(update=update)
+    search = replace(settings.search, islands=islands_of(settings), learn_forms=learnt)
     settings = settings.model_copy(update={"search": search})  # stored as it takes effect
     return RunPlan(problem, settings, mix, tuple(notices), reproducible)
 
@@ -417,7 +416,7 @@ def _without_operators_of_models(resolution: Resolved) -> RunSettings:
     settings = resolution.settings
     if resolution.sources.get("search.operators") != PROBLEMS_OWN or settings.llm.mix:
         return settings
-    search = settings.search.model_copy(update={"operators": None})
+    search = replace(settings.search, operators=None)
     return settings.model_copy(update={"search": search})
 
 

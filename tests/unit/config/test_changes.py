@@ -10,7 +10,7 @@ from app.adapters.tuning.cma import ask
 from app.config.changes import FIXED, revision_of, unused
 from app.config.layers import Choices, UsageError
 from app.config.rules import rules_of
-from app.config.settings import RunSettings
+from app.config.settings import RunSettings, SearchSettings, fields_of
 from app.domain.operators import operators
 from app.domain.run import Revision, Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
@@ -142,7 +142,7 @@ def test_every_setting_of_the_run_can_change_or_has_a_reason() -> None:
     for name in (*CHANGES, *FIXED_VALUES):
         tested[name.partition(".")[0]].add(name.split(".")[1])
 
-    assert set(RunSettings.model_fields["search"].annotation.model_fields) == tested["search"]
+    assert set(fields_of(SearchSettings)) == tested["search"]
     assert set(FIXED) <= {*FIXED_VALUES, "problem", "strategy", "nested"}
 
 

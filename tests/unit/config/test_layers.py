@@ -209,9 +209,7 @@ def test_with_a_model_and_several_functions_one_of_them_is_drawn():
 def test_with_a_model_the_one_function_that_evolves_is_completed():
     settings = resolved([from_assignments(["llm.model=m"])], {}).settings
     one = Program("def f():\n    return 1\n", "python")
-    named = settings.model_copy(
-        update={"prompts": settings.prompts.model_copy(update={"function": "g"})}
-    )
+    named = settings.model_copy(update={"prompts": replace(settings.prompts, function="g")})
 
     assert operators(settings, replace(problem(), seeds=(one,)), KNOWN) == OF_ONE_FUNCTION
     assert operators(named, of_numbers(20), KNOWN) == OF_ONE_FUNCTION

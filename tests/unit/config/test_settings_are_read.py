@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.problems import options
-from app.config.settings import SearchSettings
+from app.config.settings import SearchSettings, fields_of
 from app.domain.search.recipes import RECIPES
 
 CARRIERS: Mapping[str, tuple[str, ...]] = {
@@ -188,7 +188,7 @@ def unread_parameters(sources: Mapping[str, str]) -> list[str]:
                     node.body = [part for part in body if "__post_init__" not in ast.unparse(part)]
                     visitor.visit(node)
         parameters = recipe.__dataclass_fields__  # type: ignore[attr-defined]
-        own = [one for one in parameters if one not in SearchSettings.model_fields]
+        own = [one for one in parameters if one not in fields_of(SearchSettings)]
         missing += [f"{name}.{one}" for one in own if (recipe.__name__, one) not in visitor.found]
     return missing
 

@@ -10,7 +10,7 @@ from app.adapters.problems.openevolve.translation import DEFAULT_CORES, DEFAULT_
 from app.config.layers import Choices, owner_of, problem_options
 from app.config.models import ModelChoice
 from app.config.resolve import resolved
-from app.config.settings import Owner, RunSettings, Settings
+from app.config.settings import Owner, RunSettings, Settings, fields_of
 from app.domain.problem import Limits
 from infra import settings_page
 
@@ -82,7 +82,7 @@ def test_every_section_outside_those_tables_is_the_runs_alone():
     assert {
         owner_of(f"{section}.{name}")
         for section in others
-        for name in getattr(RunSettings(), section).__class__.model_fields
+        for name in fields_of(type(getattr(RunSettings(), section)))
     } == {Owner.RUN}
 
 
