@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -129,7 +129,7 @@ class RunPlan:
             axes=self.axes,
             seed=search.seed,
             islands=self.islands,
-            budget=Budget(**self.settings.budget.model_dump()),
+            budget=Budget(**asdict(self.settings.budget)),
             limits=InFlightLimits(queue.generating or SMALL, queue.evaluating or SMALL),
             in_process=self.in_process,
         )
@@ -341,9 +341,7 @@ def plan_run(
     require_mix(settings, asks=asks)
     if asks or settings.llm.feedback:
         shortest = min(estimated(seed.source) for seed in problem.seeds)
-        require_bounds(
-            Budget(**settings.budget.model_dump()), settings.llm, shortest if asks else 0
-        )
+        require_bounds(settings.budget, settings.llm, shortest if asks else 0)
         require_refining(settings)
     require_gates(settings, problem)
     require_players(settings, problem)

@@ -1,7 +1,7 @@
 """Changes of a run's settings after it began: which are possible, and what they make of a run."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from app.config.checks import require_asked_roles, require_bounds, require_mix, require_refining
@@ -73,7 +73,7 @@ def revision_of(
     after = with_values({**run.settings, **budget}, Choices("--set", dict(values)))
     # Proposals that were planned stay in the budget.
     planned = max(after.budget.proposals, run.proposals)
-    capped = after.budget.model_copy(update={"proposals": planned})
+    capped = replace(after.budget, proposals=planned)
     after = after.model_copy(update={"budget": capped})
     facts = _differences(before, after)
     for fact in facts:
@@ -89,7 +89,7 @@ def revision_of(
     # Islands and grid follow from the budget that the run began with.
     kept = run.settings.get("budget", {})
     settings = {**after.model_dump(mode="json"), "budget": kept}
-    return Revision(settings, mix, Budget(**after.budget.model_dump()), tuple(facts))
+    return Revision(settings, mix, Budget(**asdict(after.budget)), tuple(facts))
 
 
 def unused(environment: Choices, run: Run) -> list[str]:
@@ -208,7 +208,7 @@ def _require_consistent(
     asks = any(known[name].asks_model for name in used)
     require_mix(after, asks=asks)
     if asks or after.llm.feedback:
-        require_bounds(Budget(**after.budget.model_dump()), after.llm)
+        require_bounds(after.budget, after.llm)
         require_refining(after)
     advisers = {role for name in used for role in known[name].advisers}
     added = {role: own for role, own in after.llm.roles.items() if role not in before.llm.roles}

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from app.config.layers import UsageError
-from app.config.models import MOST
 from app.config.rules import strategy_of
 from app.config.settings import RunSettings
 from app.domain.operator import Operator
@@ -11,6 +10,7 @@ from app.domain.operators.search import SEARCH
 from app.domain.operators.seed import SEED
 from app.domain.operators.tune import tunable_numbers
 from app.domain.problem import Problem
+from app.domain.setting import MOST
 from app.domain.source.functions import evolving
 
 WITH_A_MODEL = {"function": 0.5, "rewrite": 0.3, "diff": 0.1, "mend": 0.1}

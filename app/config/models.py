@@ -22,11 +22,9 @@ from pydantic import (
 
 from app.domain.operator import Role
 from app.domain.search.budget import PriceCeiling
-from app.domain.setting import LARGEST_INTEGER
+from app.domain.setting import LARGEST_INTEGER, MOST
 
 OPENAI_KEY = "OPENAI_API_KEY"
-MOST = 1_000_000_000
-"""Of a weight or a price, so that no sum of them is beyond the doubles."""
 _SAMPLED = ("n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens")
 _OWN_FIELDS = frozenset(("model", "messages", "stream", "reasoning_effort", *_SAMPLED))
 _OWN_FIELDS_ARE_SET = "it has a setting of its own, or is set by the step that asks"

@@ -14,11 +14,12 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.config.models import MOST, ModelSettings, require_bounded
+from app.config.models import ModelSettings, require_bounded
 from app.domain.prompting.rules import PromptRules
+from app.domain.search.budget import Budget
 from app.domain.search.gates import gate
 from app.domain.search.rules import SearchRules
-from app.domain.setting import LARGEST_INTEGER
+from app.domain.setting import MOST
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -55,17 +56,11 @@ class Section(BaseModel):
         return {name for name in cls.model_fields if owner_of(cls, name) is owner}
 
 
-class BudgetSettings(Section):
-    """Hard caps of a run; work in flight counts."""
+@dataclass(config=_STRICT, frozen=True, slots=True)
+class BudgetSettings(Budget):
+    """The section `budget`, validated."""
 
-    proposals: int = Field(100, ge=1, le=MOST)
-    """Children the run may propose; its seeds do not count."""
-    wall_seconds: float | None = Field(None, gt=0)
-    """Seconds the run may take from its creation on, pauses included."""
-    tokens: int | None = Field(None, ge=1, le=LARGEST_INTEGER)
-    """Tokens the run may use, of prompts and completions together."""
-    cost_usd: float | None = Field(None, gt=0)
-    """US dollars the run's completions may cost."""
+    _bounded = field_validator("*")(require_bounded)
 
 
 @dataclass(config=_STRICT, frozen=True, slots=True)
