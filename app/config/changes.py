@@ -9,48 +9,39 @@ from app.config.layers import ADDRESSES, Choices, UsageError, owner_of
 from app.config.mix import operators, require_function
 from app.config.resolve import with_values
 from app.config.rules import judges_of
-from app.config.settings import Owner, RunSettings
+from app.config.settings import Owner, RunSettings, fields_of
 from app.domain.events import Changed
 from app.domain.operator import Operator
 from app.domain.operators.complete import COMPLETE
 from app.domain.problem import Problem
 from app.domain.run import Revision, Run, RunState
 from app.domain.search.budget import Budget
+from app.domain.setting import Fixed
 
-_RECIPE = "the archive is what the recipe made of the programs so far, by its present parameters"
-_MEASURED = "programs that are measured otherwise are not comparable with those measured so far"
 _FUNCTION = "prompts.function"
-FIXED: Mapping[str, str] = {
-    "problem": "the problem was read when the run began, and every program was measured by it",
-    "strategy": _RECIPE,
-    "search.strategy": _RECIPE,
-    "search.learn_forms": "the weights of a run's operators are learnt, or not, from its beginning",
-    "search.migration_interval": _RECIPE,
-    "search.migration_rate": _RECIPE,
-    "search.exploration_ratio": _RECIPE,
-    "search.exploitation_ratio": _RECIPE,
-    "search.archive_size": _RECIPE,
-    "search.seed": "every random draw of the run comes from it",
-    "search.islands": "the programs of the run live on its islands",
-    "search.enforce_blocks": "it decides which part of a program may change",
-    "search.gates": "what was measured so far went through the present gates",
-    "search.measurements": _MEASURED,
-    "search.grid_after": "the grid of the archive is learnt once, and programs have their cells",
-    "nested": "the runs inside the run have their recipe and their slices of the budget by it",
-    "sandbox.mode": _MEASURED,
-    "sandbox.image": _MEASURED,
-    _FUNCTION: "it is the function that the run evolves",
-    "llm.feedback": "the judges' ratings are a part of every program's measurement",
-    "llm.feedback_weight": _MEASURED,
-}
-"""Setting, or section of settings, to the reason why it cannot change once a run has begun."""
-
 _JUDGES = (
     "the judges of the run would change with it, and programs that others rated are not "
     "comparable: name the present ones in llm.roles.judge.models, too"
 )
 _READ_AT_START = "it is read when the run's workers start"
 _RESTART = "Pause the run, then give it to `evoq resume`."
+
+
+def fixed() -> Mapping[str, str]:
+    """Returns why settings cannot change once a run has begun, by setting or section."""
+    sections = fields_of(RunSettings)
+    settings = {
+        f"{section}.{name}": field
+        for section, whole in sections.items()
+        if isinstance(whole.annotation, type)
+        for name, field in fields_of(whole.annotation).items()
+    }
+    return {
+        name: part.reason
+        for name, field in {**sections, **settings}.items()
+        for part in field.metadata
+        if isinstance(part, Fixed)
+    }
 
 
 def revision_of(
@@ -136,7 +127,8 @@ def _fixed(fact: Changed, used: Collection[str]) -> str:
     # Without `complete`, no function was chosen yet.
     if fact.setting == _FUNCTION and not fact.before and COMPLETE.name not in used:
         return ""
-    return FIXED.get(fact.setting) or FIXED.get(fact.setting.partition(".")[0], "")
+    reasons = fixed()
+    return reasons.get(fact.setting) or reasons.get(fact.setting.partition(".")[0], "")
 
 
 def _refused(setting: str, value: Any, why: str, remedy: str = "") -> UsageError:

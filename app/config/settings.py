@@ -19,7 +19,7 @@ from app.domain.prompting.rules import PromptRules
 from app.domain.search.budget import Budget
 from app.domain.search.gates import gate
 from app.domain.search.rules import SearchRules
-from app.domain.setting import MOST
+from app.domain.setting import BY_MEASUREMENTS, BY_THE_RECIPE, MOST, Fixed
 
 _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -123,12 +123,12 @@ class SandboxSettings(Section):
     """Isolation of programs: `docker` is containers, `process` is child processes, `auto` is
     containers where a Docker engine answers, else child processes, unless the worker may open the
     engine's socket."""
-    mode: Literal["guarded", "compatible"] | None = None
+    mode: Annotated[Literal["guarded", "compatible"] | None, BY_MEASUREMENTS] = None
     """Whether evaluator and program are separate processes (`guarded`) or one (`compatible`).
     Without a value, the problem decides."""
     compare_modes: Annotated[bool, Owner.COMMAND] = True
     """Whether `evoq check` measures the seeds in both modes."""
-    image: str = "evoqueue-sandbox:1"
+    image: Annotated[str, BY_MEASUREMENTS] = "evoqueue-sandbox:1"
     """Container image that trials run in, in place of what the problem brings. As a variable of a
     worker: the image that trials of other problems run in, and that dependencies are added to."""
     runtime: Annotated[str, Owner.WORKER] = ""
@@ -227,19 +227,28 @@ class PromptSettings(PromptRules):
 
 
 class RunSettings(Section):
-    """Every setting that is stored with a run; none is a secret."""
+    """Every setting that is stored with a run; none is a secret.
+
+    A section that is `Fixed` cannot change once a run has begun.
+    """
 
     budget: BudgetSettings = BudgetSettings()
     search: SearchSettings = SearchSettings()
-    nested: NestedSettings = NestedSettings()
+    nested: Annotated[
+        NestedSettings,
+        Fixed("the runs inside the run have their recipe and their slices of the budget by it"),
+    ] = NestedSettings()
     queue: QueueSettings = QueueSettings()
     llm: ModelSettings = ModelSettings()
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
-    strategy: dict[str, Any] = Field(default_factory=dict)
+    strategy: Annotated[dict[str, Any], BY_THE_RECIPE] = Field(default_factory=dict)
     """Parameters of the recipe that are no settings of `search`."""
     prompts: PromptSettings = PromptSettings()
-    problem: dict[str, Any] = Field(default_factory=dict)
+    problem: Annotated[
+        dict[str, Any],
+        Fixed("the problem was read when the run began, and every program was measured by it"),
+    ] = Field(default_factory=dict)
     """Options of the problem, see problems.md."""
 
 

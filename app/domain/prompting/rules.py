@@ -2,8 +2,10 @@
 
 import string
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from app.domain.prompting.templates import PLACEHOLDERS, TEMPLATES
+from app.domain.setting import Fixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class PromptRules:
     """Whether the ledger keeps the text of each prompt; `evoq show` and the dashboard show it."""
     max_logged_chars: int = field(default=100_000, metadata={"ge": 1})
     """Characters that the ledger keeps of the system text, and of the user text, of a prompt."""
-    function: str = ""
+    function: Annotated[str, Fixed("it is the function that the run evolves")] = ""
     """Name of the function that the operator `complete` evolves. Without a value, the program says
     which."""
 
