@@ -2,7 +2,7 @@
 PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 BIN = $(dir $(shell command -v $(PYTHON)))
 .DEFAULT_GOAL := help
-.PHONY: help check lint types layers test attacks tournaments e2e format frames constraints clean
+.PHONY: help check lint types layers test attacks tournaments e2e format settings frames constraints clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -36,6 +36,9 @@ e2e:  ## the deployment: brings the compose project up, runs it, breaks it, take
 format:  ## put everything in ruff's format
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
+
+settings:  ## write docs/settings.md anew from the models of app/config
+	$(PYTHON) -m infra.settings_page
 
 frames:  ## write docs/frames.ts and docs/frames.schema.json anew, the types of what /ws sends
 	$(PYTHON) -c 'from app.dashboard.frames import typescript; print(typescript(), end="")' > docs/frames.ts

@@ -37,12 +37,8 @@ from typing import Any
 import numpy as np
 
 from app.adapters.tuning.cma import ask
-from app.config.checks import (
-    OF_FEW_NUMBERS,
-    WITH_A_MODEL,
-    WITHOUT_A_MODEL,
-    axes_of,
-)
+from app.config.checks import axes_of
+from app.config.mix import OF_FEW_NUMBERS, WITH_A_MODEL, WITHOUT_A_MODEL
 from app.config.rules import islands_of, rules_of
 from app.config.settings import RunSettings
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial
@@ -408,7 +404,7 @@ class Search:
         self._enter(self.start, -1, Draft(-1, 0, 0, 0, ()))
 
     def strategy(self) -> Strategy:
-        recipe = self.run.rules.search.recipe
+        recipe = self.run.rules.recipe
         assert recipe is not None
         islands = self.run.islands
         inputs = RecipeInputs(self.run.axes, ("evaluate",), (), islands, self.budget)
@@ -561,7 +557,7 @@ class Search:
             self.run = replace(self.run, axes=axes)
         self._offer(entrant)
         provisional = any(axis.provisional for axis in self.run.axes)
-        if provisional and self.measured >= self.run.rules.search.grid_after:
+        if provisional and self.measured >= self.run.rules.grid_after:
             self._regrid()
 
     def _offer(self, entrant: Entrant) -> None:

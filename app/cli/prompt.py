@@ -188,7 +188,7 @@ def _draft(
     view = tx.archive.island(run.id, island)
     if view.size == 0:
         raise CommandError(f"{run.name} has measured no program on island {island} yet")
-    recipe = run.rules.search.recipe
+    recipe = run.rules.recipe
     if recipe is None:
         raise CommandError(f"the recipe {run.strategy!r} of {run.name} is not installed here")
     budget = run.budget.proposals
@@ -199,7 +199,9 @@ def _draft(
     if program is None:
         return draft
     parent = program_named(tx, run, program)
-    fittest = (elite.program for elite in view.best(run.rules.prompts.num_top_programs + 1))
+    most = run.rules.prompts.num_top_programs
+    assert most is not None  # `PromptSettings.rules` sets it
+    fittest = (elite.program for elite in view.best(most + 1))
     others = dict.fromkeys((*fittest, *draft.inspirations, *draft.parents))
     others.pop(parent, None)
     return replace(draft, parents=(parent,), inspirations=tuple(others))

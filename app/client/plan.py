@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,10 +15,7 @@ from app.adapters.tuning.cma import ask
 from app.client.local_model import with_local_model
 from app.config.checks import (
     axes_of,
-    one_function,
-    operators,
     require_bounds,
-    require_function,
     require_gates,
     require_mix,
     require_nesting,
@@ -40,6 +37,7 @@ from app.config.layers import (
     problem_options,
 )
 from app.config.lite import Experiment
+from app.config.mix import one_function, operators, require_function
 from app.config.models import ModelSettings, Provider
 from app.config.nested import nested_settings
 from app.config.resolve import PROBLEMS_OWN, Resolved, resolved
@@ -131,7 +129,7 @@ class RunPlan:
             axes=self.axes,
             seed=search.seed,
             islands=self.islands,
-            budget=Budget(**self.settings.budget.model_dump()),
+            budget=Budget(**asdict(self.settings.budget)),
             limits=InFlightLimits(queue.generating or SMALL, queue.evaluating or SMALL),
             in_process=self.in_process,
         )
@@ -343,9 +341,7 @@ def plan_run(
     require_mix(settings, asks=asks)
     if asks or settings.llm.feedback:
         shortest = min(estimated(seed.source) for seed in problem.seeds)
-        require_bounds(
-            Budget(**settings.budget.model_dump()), settings.llm, shortest if asks else 0
-        )
+        require_bounds(settings.budget, settings.llm, shortest if asks else 0)
         require_refining(settings)
     require_gates(settings, problem)
     require_players(settings, problem)
@@ -356,7 +352,7 @@ def plan_run(
         require_function(problem, settings.prompts.function)
         if name := one_function(problem, settings.prompts.function):
             # A child that adds a function beside it no longer says which one evolves.
-            prompts = settings.prompts.model_copy(update={"function": name})
+            prompts = replace(settings.prompts, function=name)
             settings = settings.model_copy(update={"prompts": prompts})
     _require_lines(problem, settings, used)
     if reason := _unchangeable(problem, settings):
@@ -383,8 +379,7 @@ def plan_run(
             f" where these yield more children that run;"
             f" --set 'search.operators={{{wished}: 1}}' keeps it"
         )
-    update = {"islands": islands_of(settings), "learn_forms": learnt}
-    search = settings.search.model_copy(update=update)
+    search = replace(settings.search, islands=islands_of(settings), learn_forms=learnt)
     settings = settings.model_copy(update={"search": search})  # stored as it takes effect
     return RunPlan(problem, settings, mix, tuple(notices), reproducible)
 
@@ -419,7 +414,7 @@ def _without_operators_of_models(resolution: Resolved) -> RunSettings:
     settings = resolution.settings
     if resolution.sources.get("search.operators") != PROBLEMS_OWN or settings.llm.mix:
         return settings
-    search = settings.search.model_copy(update={"operators": None})
+    search = replace(settings.search, operators=None)
     return settings.model_copy(update={"search": search})
 
 

@@ -1,62 +1,47 @@
 """Changes of a run's settings after it began: which are possible, and what they make of a run."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
-from app.config.checks import (
-    operators,
-    require_asked_roles,
-    require_bounds,
-    require_function,
-    require_mix,
-    require_refining,
-)
+from app.config.checks import require_asked_roles, require_bounds, require_mix, require_refining
 from app.config.layers import ADDRESSES, Choices, UsageError, owner_of
+from app.config.mix import operators, require_function
 from app.config.resolve import with_values
 from app.config.rules import judges_of
-from app.config.settings import Owner, RunSettings
+from app.config.settings import Owner, RunSettings, fields_of
 from app.domain.events import Changed
 from app.domain.operator import Operator
 from app.domain.operators.complete import COMPLETE
 from app.domain.problem import Problem
 from app.domain.run import Revision, Run, RunState
 from app.domain.search.budget import Budget
+from app.domain.setting import Fixed
 
-_RECIPE = "the archive is what the recipe made of the programs so far, by its present parameters"
-_MEASURED = "programs that are measured otherwise are not comparable with those measured so far"
 _FUNCTION = "prompts.function"
-FIXED: Mapping[str, str] = {
-    "problem": "the problem was read when the run began, and every program was measured by it",
-    "strategy": _RECIPE,
-    "search.strategy": _RECIPE,
-    "search.learn_forms": "the weights of a run's operators are learnt, or not, from its beginning",
-    "search.migration_interval": _RECIPE,
-    "search.migration_rate": _RECIPE,
-    "search.exploration_ratio": _RECIPE,
-    "search.exploitation_ratio": _RECIPE,
-    "search.archive_size": _RECIPE,
-    "search.seed": "every random draw of the run comes from it",
-    "search.islands": "the programs of the run live on its islands",
-    "search.enforce_blocks": "it decides which part of a program may change",
-    "search.gates": "what was measured so far went through the present gates",
-    "search.measurements": _MEASURED,
-    "search.grid_after": "the grid of the archive is learnt once, and programs have their cells",
-    "nested": "the runs inside the run have their recipe and their slices of the budget by it",
-    "sandbox.mode": _MEASURED,
-    "sandbox.image": _MEASURED,
-    _FUNCTION: "it is the function that the run evolves",
-    "llm.feedback": "the judges' ratings are a part of every program's measurement",
-    "llm.feedback_weight": _MEASURED,
-}
-"""Setting, or section of settings, to the reason why it cannot change once a run has begun."""
-
 _JUDGES = (
     "the judges of the run would change with it, and programs that others rated are not "
     "comparable: name the present ones in llm.roles.judge.models, too"
 )
 _READ_AT_START = "it is read when the run's workers start"
 _RESTART = "Pause the run, then give it to `evoq resume`."
+
+
+def fixed() -> Mapping[str, str]:
+    """Returns why settings cannot change once a run has begun, by setting or section."""
+    sections = fields_of(RunSettings)
+    settings = {
+        f"{section}.{name}": field
+        for section, whole in sections.items()
+        if isinstance(whole.annotation, type)
+        for name, field in fields_of(whole.annotation).items()
+    }
+    return {
+        name: part.reason
+        for name, field in {**sections, **settings}.items()
+        for part in field.metadata
+        if isinstance(part, Fixed)
+    }
 
 
 def revision_of(
@@ -79,7 +64,7 @@ def revision_of(
     after = with_values({**run.settings, **budget}, Choices("--set", dict(values)))
     # Proposals that were planned stay in the budget.
     planned = max(after.budget.proposals, run.proposals)
-    capped = after.budget.model_copy(update={"proposals": planned})
+    capped = replace(after.budget, proposals=planned)
     after = after.model_copy(update={"budget": capped})
     facts = _differences(before, after)
     for fact in facts:
@@ -95,7 +80,7 @@ def revision_of(
     # Islands and grid follow from the budget that the run began with.
     kept = run.settings.get("budget", {})
     settings = {**after.model_dump(mode="json"), "budget": kept}
-    return Revision(settings, mix, Budget(**after.budget.model_dump()), tuple(facts))
+    return Revision(settings, mix, Budget(**asdict(after.budget)), tuple(facts))
 
 
 def unused(environment: Choices, run: Run) -> list[str]:
@@ -142,7 +127,8 @@ def _fixed(fact: Changed, used: Collection[str]) -> str:
     # Without `complete`, no function was chosen yet.
     if fact.setting == _FUNCTION and not fact.before and COMPLETE.name not in used:
         return ""
-    return FIXED.get(fact.setting) or FIXED.get(fact.setting.partition(".")[0], "")
+    reasons = fixed()
+    return reasons.get(fact.setting) or reasons.get(fact.setting.partition(".")[0], "")
 
 
 def _refused(setting: str, value: Any, why: str, remedy: str = "") -> UsageError:
@@ -214,7 +200,7 @@ def _require_consistent(
     asks = any(known[name].asks_model for name in used)
     require_mix(after, asks=asks)
     if asks or after.llm.feedback:
-        require_bounds(Budget(**after.budget.model_dump()), after.llm)
+        require_bounds(after.budget, after.llm)
         require_refining(after)
     advisers = {role for name in used for role in known[name].advisers}
     added = {role: own for role, own in after.llm.roles.items() if role not in before.llm.roles}

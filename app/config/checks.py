@@ -5,29 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from app.config.layers import ENVIRONMENT, Choices, UsageError, owner_of
-from app.config.models import MOST, ModelSettings, RoleSettings
+from app.config.models import ModelSettings, RoleSettings
 from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import islands_of, mixes_of, refining_of, strategy_of
 from app.config.settings import Owner, RunSettings
-from app.domain.operator import Operator, Role
-from app.domain.operators.search import SEARCH
-from app.domain.operators.seed import SEED
-from app.domain.operators.tune import tunable_numbers
+from app.domain.operator import Role
 from app.domain.problem import Axis, Problem
 from app.domain.search.archive import scaled
 from app.domain.search.budget import Budget
 from app.domain.search.nested import LEAST
-from app.domain.source.functions import evolving
-
-WITH_A_MODEL = {"function": 0.5, "rewrite": 0.3, "diff": 0.1, "mend": 0.1}
-OF_ONE_FUNCTION = {
-    "complete": 0.4, "function": 0.2, "rewrite": 0.1, "mend": 0.1, "mutate": 0.1, "tune": 0.1
-}  # fmt: skip
-"""With a model, where the initial programs say which function evolves."""
-WITHOUT_A_MODEL = {"tune": 0.75, "mutate": 0.25}
-FEW_NUMBERS = 10
-"""Tunable numbers of an initial program below which its expressions have to change first."""
-OF_FEW_NUMBERS = {"tune": 0.25, "mutate": 0.75}
 
 
 def require_bounds(budget: Budget, llm: ModelSettings, prompt_tokens: int = 0) -> None:
@@ -118,6 +104,8 @@ def require_players(settings: RunSettings, problem: Problem) -> None:
 
 _READERS = {"sandbox": "cpu", "prices": "gpu, cpu or control", "queue": "gpu, cpu and control"}
 """Section to the queues whose workers read it."""
+_HAS_A_DEFAULT = "sandbox.cells"
+"""A worker's setting that docker-compose.yml gives a default, so that workers.env cannot."""
 
 
 def require_owned_by_run(layers: Sequence[Choices]) -> list[str]:
@@ -137,6 +125,7 @@ def require_owned_by_run(layers: Sequence[Choices]) -> list[str]:
                 idle.append(variable)
                 continue
             readers = _READERS[name.partition(".")[0]]
+            file = ".env" if name == _HAS_A_DEFAULT else "workers.env"
             raise UsageError(
                 f"`{name}` belongs to the workers of this deployment, which never see a run's value"
                 if owner_of(name) is Owner.WORKER
@@ -144,7 +133,7 @@ def require_owned_by_run(layers: Sequence[Choices]) -> list[str]:
                 where=layer.source,
                 value=repr(layer.values[name])[:80],
                 remedy=f"Leave it out, and set {variable} where the workers of the queue {readers} "
-                f"are started (with Compose: in .env)."
+                f"are started (with Compose: in {file})."
                 if owner_of(name) is Owner.WORKER
                 else "Leave it out.",
             )
@@ -320,120 +309,6 @@ def without_models(run: Resolved) -> Resolved:
         "models": [], "model": None, "roles": {}, "feedback": False, "adaptive_weights": False
     }  # fmt: skip
     return _with_models(run, none)
-
-
-def operators(
-    settings: RunSettings, problem: Problem, known: Mapping[str, Operator]
-) -> dict[str, float]:
-    """Returns the weight of each operator of a run: the settings', else what suits its problem.
-
-    A recipe may have a mix of its own for runs with a model.
-
-    Args:
-      settings: The run's.
-      problem: Its problem.
-      known: Every operator.
-
-    Raises:
-      UsageError: An operator is unknown, has no weight, or asks a model where there is none.
-    """
-    weights = settings.search.operators
-    if weights is None:
-        if settings.nested.strategy is not None:
-            return {SEARCH.name: 1.0}
-        if not settings.llm.mix:
-            numbers = max((tunable_numbers(seed) for seed in problem.seeds), default=0)
-            return dict(OF_FEW_NUMBERS if numbers < FEW_NUMBERS else WITHOUT_A_MODEL)
-        usual = (
-            OF_ONE_FUNCTION if one_function(problem, settings.prompts.function) else WITH_A_MODEL
-        )
-        return dict(strategy_of(settings, 1).model_mix or usual)
-    asking = {name for name, operator in known.items() if operator.asks_model}
-    names = sorted(name for name in known if name != SEED.name)
-    for name, weight in weights.items():
-        if name not in names:
-            raise UsageError(
-                f"unknown operator `{name}`",
-                where="search.operators",
-                remedy=f"Choose among {', '.join(names)}.",
-            )
-        if not 0 <= weight <= MOST:
-            raise UsageError(
-                f"the weight of `{name}` is not from 0 to {MOST:,}",
-                where="search.operators",
-                value=f"{weight:g}",
-                remedy="Give weights of 0 or more; only their ratios count.",
-            )
-    mix = {name: weight for name, weight in weights.items() if weight > 0}
-    if not mix:
-        raise UsageError(
-            "no operator has a weight",
-            where="search.operators",
-            remedy="Give one of them a weight above 0.",
-        )
-    _require_nested(settings, mix)
-    lacking = sorted(asking & set(mix)) if not settings.llm.mix else []
-    if lacking:
-        raise UsageError(
-            f"{' and '.join(lacking)} {'asks' if len(lacking) == 1 else 'ask'} a language model, "
-            f"and none is configured",
-            where="search.operators",
-            remedy="Name a model, as --set llm.model=NAME, or use tune and mutate, which ask none.",
-        )
-    return mix
-
-
-def _require_nested(settings: RunSettings, mix: Mapping[str, float]) -> None:
-    """Makes sure that `search` has a recipe to search with, and that such a recipe is used.
-
-    Raises:
-      UsageError: One is named without the other.
-    """
-    named = settings.nested.strategy
-    if SEARCH.name in mix and named is None:
-        raise UsageError(
-            f"`{SEARCH.name}` begins runs inside the run, and their recipe is not named",
-            where="search.operators",
-            remedy="Name it, as --set nested.strategy=reflexion; a run inside has none inside it.",
-        )
-    if named is not None and SEARCH.name not in mix:
-        raise UsageError(
-            f"no operator begins a run inside the run: `{SEARCH.name}` does",
-            where="nested.strategy",
-            value=named,
-            remedy="Give it a weight in search.operators, or leave search.operators out.",
-        )
-
-
-def one_function(problem: Problem, name: str) -> str:
-    """Returns the function that every seed says is the one to evolve; "" where there is none.
-
-    Args:
-      problem: The problem.
-      name: The function that the settings name; "" where they name none.
-    """
-    if problem.language != "python":
-        return ""
-    names = {evolving(seed, name) or "" for seed in problem.seeds}
-    return names.pop() if len(names) == 1 else ""
-
-
-def require_function(problem: Problem, name: str) -> None:
-    """Makes sure that every seed has the function that is to be completed.
-
-    Raises:
-      UsageError: A seed has no such function, or several without a name.
-    """
-    for seed in problem.seeds:
-        if problem.language != "python" or evolving(seed, name) is None:
-            raise UsageError(
-                f"seed {seed.id[:8]} does not say which function `complete` evolves",
-                where="search.operators",
-                value=name,
-                remedy="Name it, as --set prompts.function=NAME; it must be at top level, in "
-                "Python, and inside the EVOLVE-BLOCK markers if there are any. Or name other "
-                "operators in search.operators.",
-            )
 
 
 def require_nesting(settings: RunSettings) -> None:

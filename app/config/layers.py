@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from app.config import lite, yaml_values
 from app.config.foreign_names import ForeignName, foreign_names_of, foreign_variables
 from app.config.models import ModelSettings
 from app.config.places import VARIABLES, places
-from app.config.settings import Owner, RunSettings, Section, Settings
+from app.config.settings import Owner, RunSettings, Settings, fields_of
+from app.config.settings import owner_of as owner_in
 from app.domain.problem import Limits
 
 PREFIX = "EVOQ_"
@@ -39,13 +40,11 @@ _PROBLEM_OPTIONS = (
     "checkpoint",
 )
 
-_SECTIONS: dict[str, type[BaseModel] | None] = {
-    name: field.annotation
-    if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-    else None
+_SECTIONS: dict[str, type | None] = {
+    name: field.annotation if isinstance(field.annotation, type) else None
     for name, field in RunSettings.model_fields.items()
 }
-"""Section to its model; None for a section without one."""
+"""Section to its class; None for a section that takes any name."""
 
 _ALIKE = 0.85
 """Likeness of two variables, 0 to 1, from which on one is taken for a misspelling of the other."""
@@ -282,11 +281,11 @@ def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
 def owner_of(name: str) -> Owner:
     """Returns the owner of a setting by its dotted key."""
     section, _, rest = name.partition(".")
-    model = _SECTIONS.get(section)
-    field = rest.partition(".")[0]
-    if model is None or not issubclass(model, Section) or field not in model.model_fields:
+    found = _SECTIONS.get(section)
+    setting = rest.partition(".")[0]
+    if found is None or setting not in fields_of(found):
         return Owner.RUN
-    return model.owner_of(field)
+    return owner_in(found, setting)
 
 
 def known_setting(section: str, rest: str) -> bool:
@@ -298,9 +297,9 @@ def known_setting(section: str, rest: str) -> bool:
     if model is not None:
         if f"{section}.{rest}" == TEMPLATE_FOLDER:
             return True
-        if name not in model.model_fields:
+        if name not in fields_of(model):
             return False
-        return not deeper or "dict" in str(model.model_fields[name].annotation)
+        return not deeper or "dict" in str(fields_of(model)[name].annotation)
     if section == "problem":
         return name in _PROBLEM_OPTIONS
     return bool(rest) and not deeper  # parameters of a recipe, which is known later
@@ -312,7 +311,7 @@ def _known_keys() -> list[str]:
         f"{section}.{name}"
         for section, model in _SECTIONS.items()
         if model
-        for name in model.model_fields
+        for name in fields_of(model)
     ]
     options = [f"problem.{name}" for name in _PROBLEM_OPTIONS]
     return [*keys, TEMPLATE_FOLDER, *options, *ADDRESSES]
@@ -324,7 +323,7 @@ def _known_variables() -> list[str]:
         f"{section}__{name}".upper()
         for section, model in _SECTIONS.items()
         if model
-        for name in model.model_fields
+        for name in fields_of(model)
     ]
     return [PREFIX + name for name in (*plain, *_OTHER_VARIABLES, *nested)]
 

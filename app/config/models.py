@@ -22,12 +22,9 @@ from pydantic import (
 
 from app.domain.operator import Role
 from app.domain.search.budget import PriceCeiling
+from app.domain.setting import BY_MEASUREMENTS, LARGEST_INTEGER, MOST, Fixed
 
 OPENAI_KEY = "OPENAI_API_KEY"
-MOST = 1_000_000_000
-"""Of a weight or a price, so that no sum of them is beyond the doubles."""
-LARGEST_INTEGER = 2**63 - 1
-"""That a column of the ledger holds."""
 _SAMPLED = ("n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens")
 _OWN_FIELDS = frozenset(("model", "messages", "stream", "reasoning_effort", *_SAMPLED))
 _OWN_FIELDS_ARE_SET = "it has a setting of its own, or is set by the step that asks"
@@ -284,9 +281,11 @@ class ModelSettings(RoleSettings):
     better."""
     answers: str = ".evoq/answers"
     """Folder of the prompts for the provider `human`, and of its replies."""
-    feedback: bool = False
+    feedback: Annotated[
+        bool, Fixed("the judges' ratings are a part of every program's measurement")
+    ] = False
     """Whether every model of the role `judge` rates each measured program."""
-    feedback_weight: float = Field(0.1, ge=0, le=MOST)
+    feedback_weight: Annotated[float, BY_MEASUREMENTS] = Field(0.1, ge=0, le=MOST)
     """Weight of the judges' metrics, which are named `llm_...`."""
     roles: dict[Role, RoleSettings] = Field(default_factory=dict)
     """For each role, the settings of this section that differ for it."""

@@ -1,5 +1,6 @@
 """The settings of the runs inside a run, from those of the run around."""
 
+from dataclasses import replace
 from typing import Any
 
 from app.config.settings import BudgetSettings, NestedSettings, RunSettings
@@ -14,15 +15,14 @@ def nested_settings(settings: RunSettings) -> RunSettings | None:
     nested, search = settings.nested, settings.search
     if nested.strategy is None:
         return None
-    inside = search.model_copy(
-        update={
-            "strategy": nested.strategy,
-            "operators": nested.operators,
-            "islands": None,
-            "validate_best": 0,
-            "stop_admitted": None,
-            "stop_patience": None,
-        }
+    inside = replace(
+        search,
+        strategy=nested.strategy,
+        operators=nested.operators,
+        islands=None,
+        validate_best=0,
+        stop_admitted=None,
+        stop_patience=None,
     )
     changes: dict[str, Any] = {
         "search": inside,

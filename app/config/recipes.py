@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from app.config.models import LARGEST_INTEGER
 from app.domain.search.recipes import RECIPES
 from app.domain.search.strategy import Recipe
+from app.domain.setting import LARGEST_INTEGER
 
 GROUP = "evoqueue.recipes"
 

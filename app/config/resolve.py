@@ -5,7 +5,7 @@ suggestions, the defaults.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,7 +15,7 @@ from app.config.layers import ADDRESSES, TEMPLATE_FOLDER, Choices, UsageError, k
 from app.config.models import ModelChoice
 from app.config.nested import nested_settings
 from app.config.recipes import parameter_names, recipe, with_parameters
-from app.config.settings import RunSettings, SearchSettings
+from app.config.settings import RunSettings, SearchSettings, fields_of
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.secrets import redacted_values
 
@@ -133,12 +133,12 @@ def _require_recipe(
             where=sources.get(setting, setting),
             remedy="Correct the name, or install the package that provides the recipe.",
         ) from error
-    known = [name for name in parameter_names(found) if name not in SearchSettings.model_fields]
+    known = [name for name in parameter_names(found) if name not in fields_of(SearchSettings)]
     unknown = next((parameter for parameter in given if parameter not in known), None)
     if unknown is not None:
         raise _unknown_parameter(name, unknown, known, sources, section)
     try:
-        with_parameters(found, settings.search.model_dump(), given)
+        with_parameters(found, asdict(settings.search), given)
     except ValidationError as error:
         raise _invalid(error, sources, section=section) from error
 
@@ -146,7 +146,7 @@ def _require_recipe(
 def _unknown_parameter(
     recipe: str, name: str, known: Sequence[str], sources: Mapping[str, str], section: str
 ) -> UsageError:
-    if name in SearchSettings.model_fields:
+    if name in fields_of(SearchSettings):
         remedy = f"It is the setting `search.{name}`."
     elif known:
         [nearest] = get_close_matches(name, known, n=1, cutoff=0.0)

@@ -1,7 +1,7 @@
 """From the settings of a run as they are stored to the rules that its steps read."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 from app.config.models import ModelChoice, ModelSettings
@@ -11,7 +11,7 @@ from app.config.settings import RunSettings
 from app.domain.operator import Role
 from app.domain.problem import Limits
 from app.domain.prompting.judging import Judge, Judges
-from app.domain.run import AskingRules, Rules, SearchRules
+from app.domain.run import AskingRules, Rules
 from app.domain.search.archive import islands_for, learnt_after
 from app.domain.search.back_pressure import Caps
 from app.domain.search.gates import gate
@@ -40,23 +40,8 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
     search, queue, llm = run.search, run.queue, run.llm
     found = _recipe(strategy, run)
     return Rules(
-        SearchRules(
-            recipe=found,
-            enforce_blocks=search.enforce_blocks,
-            gates=None if search.gates is None else tuple(map(gate, search.gates)),
-            measurements=search.measurements,
-            validate_best=search.validate_best,
-            reuse=search.reuse,
-            similarity=search.similarity,
-            grid_after=search.grid_after or learnt_after(run.budget.proposals),
-            stop_fitness=search.stop_fitness,
-            stop_admitted=search.stop_admitted,
-            stop_patience=search.stop_patience,
-            stop_threshold=search.stop_threshold,
-            learn_forms=bool(search.learn_forms),
-            samples=search.samples,
-        ),
-        replace(run.prompts.rules(search), by_task=isinstance(found, FunSearchLite)),
+        search,
+        run.prompts.rules(search),
         AskingRules(
             llm.repair_turns,
             frozenset(llm.roles),
@@ -67,15 +52,19 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             frozenset(model.name for model in llm.models_of(Role.GENERATOR)),
         ),
         Caps(queue.generating, queue.evaluating, queue.trials_at_once),
-        _nested(run),
-        run.sandbox.model_dump(include={limit.name for limit in fields(Limits)}),
+        recipe=found,
+        gates=None if search.gates is None else tuple(map(gate, search.gates)),
+        grid_after=search.grid_after or learnt_after(run.budget.proposals),
+        by_task=isinstance(found, FunSearchLite),
+        nested=_nested(run),
+        limits=run.sandbox.model_dump(include={limit.name for limit in fields(Limits)}),
     )
 
 
 def strategy_of(settings: RunSettings, islands: int) -> Strategy:
     """Returns the strategy of a run, before its problem and its grid are known."""
     search = settings.search
-    values = with_parameters(recipe(search.strategy), search.model_dump(), settings.strategy)
+    values = with_parameters(recipe(search.strategy), asdict(search), settings.strategy)
     return values.strategy(RecipeInputs((), ("evaluate",), (), islands, settings.budget.proposals))
 
 
@@ -114,7 +103,7 @@ def _recipe(name: str, settings: RunSettings) -> Recipe | None:
         found = recipe(name)
     except LookupError:
         return None
-    return with_parameters(found, settings.search.model_dump(), settings.strategy)
+    return with_parameters(found, asdict(settings.search), settings.strategy)
 
 
 def judges_of(llm: ModelSettings) -> Judges | None:

@@ -5,17 +5,23 @@ configuration file, the problem's own suggestions, the default here.
 """
 
 import enum
+from collections.abc import Mapping
+from dataclasses import field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.config.models import LARGEST_INTEGER, MOST, ModelSettings, require_bounded
+from app.config.models import ModelSettings, require_bounded
 from app.domain.prompting.rules import PromptRules
+from app.domain.search.budget import Budget
 from app.domain.search.gates import gate
+from app.domain.search.rules import SearchRules
+from app.domain.setting import BY_MEASUREMENTS, BY_THE_RECIPE, MOST, Fixed
 
-RULES = PromptRules()
-"""The defaults of the section `prompts`."""
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Owner(enum.StrEnum):
@@ -26,110 +32,42 @@ class Owner(enum.StrEnum):
     COMMAND = "command"  # read by the command of `evoq` that it is given to
 
 
+def fields_of(section: type) -> Mapping[str, FieldInfo]:
+    """Returns the settings of a section by name; its class is a model or a validated dataclass."""
+    fields: Mapping[str, FieldInfo] = vars(section)["__pydantic_fields__"]
+    return fields
+
+
+def owner_of(section: type, name: str) -> Owner:
+    """Returns the owner of a setting of a section."""
+    owners = (part for part in fields_of(section)[name].metadata if isinstance(part, Owner))
+    return next(owners, Owner.RUN)
+
+
 class Section(BaseModel):
-    """A group of settings; unknown names are refused."""
+    """A group of settings that the domain does not read as they are; unknown names are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
     _bounded = field_validator("*")(require_bounded)
 
     @classmethod
-    def owner_of(cls, name: str) -> Owner:
-        """Returns the owner of a setting of this section."""
-        owners = (part for part in cls.model_fields[name].metadata if isinstance(part, Owner))
-        return next(owners, Owner.RUN)
-
-    @classmethod
     def owned_by(cls, owner: Owner) -> set[str]:
         """Returns the settings of this section that an owner has."""
-        return {name for name in cls.model_fields if cls.owner_of(name) is owner}
+        return {name for name in cls.model_fields if owner_of(cls, name) is owner}
 
 
-class BudgetSettings(Section):
-    """Hard caps of a run; work in flight counts."""
+@dataclass(config=_STRICT, frozen=True, slots=True)
+class BudgetSettings(Budget):
+    """The section `budget`, validated."""
 
-    proposals: int = Field(100, ge=1, le=MOST)
-    """Children the run may propose; its seeds do not count."""
-    wall_seconds: float | None = Field(None, gt=0)
-    """Seconds the run may take from its creation on, pauses included."""
-    tokens: int | None = Field(None, ge=1, le=LARGEST_INTEGER)
-    """Tokens the run may use, of prompts and completions together."""
-    cost_usd: float | None = Field(None, gt=0)
-    """US dollars the run's completions may cost."""
+    _bounded = field_validator("*")(require_bounded)
 
 
-class SearchSettings(Section):
-    """How a run searches.  Names and defaults are OpenEvolve's where it has them."""
+@dataclass(config=_STRICT, frozen=True, slots=True)
+class SearchSettings(SearchRules):
+    """The section `search`, validated."""
 
-    strategy: str = "map_elites"
-    """Name of the recipe that the search follows."""
-    seed: int = Field(42, ge=0, le=LARGEST_INTEGER)
-    """Seed of every random draw of the run."""
-    islands: int | None = Field(None, ge=1, le=1000)
-    """Number of islands, sub-populations that evolve separately. Without a value, one for each 500
-    proposals of the budget, from 1 to 5; 1 for a recipe without migration or resets."""
-    migration_interval: int = Field(10, ge=1)
-    """Cohorts an island closes between two migrations."""
-    migration_rate: float = Field(0.1, ge=0, le=1)
-    """Share of an island's cells whose elites migrate."""
-    exploration_ratio: float = Field(0.05, ge=0, le=1)
-    """Share of parents that are drawn from all cells of an island, each cell being equally
-    likely."""
-    exploitation_ratio: float = Field(0.95, ge=0, le=1)
-    """Share of parents that exploitation chooses, see `search.archive_size`; the remaining parents
-    are drawn by rank."""
-    archive_size: int | None = Field(None, ge=1)
-    """Number of fittest elites of all islands that exploitation draws parents from, each being
-    equally likely. Without a value, exploitation takes one of the fittest that have fewer than
-    `strategy.patience` children, see `strategy.patience`."""
-    top_programs: int = Field(3, ge=0)
-    """Number of fittest programs that a prompt contains."""
-    inspirations: int = Field(2, ge=0)
-    """Number of other programs, drawn at random, that a prompt contains."""
-    operators: dict[str, float] | None = None
-    """Operators and their weights, 0 or more. Without a value: `search` with `nested.strategy`,
-    `tune` and `mutate` without a language model, else a mix that suits the initial programs."""
-    samples: int = Field(1, ge=1, le=64)
-    """Children that one prompt asks for, from the same parents. An endpoint reads the prompt once
-    where it takes `n`; where it does not, it may have the beginning of the prompt in its cache."""
-    learn_forms: bool | None = None
-    """Whether the weights of `diff`, `rewrite`, `function` and `complete` are learnt: from the
-    children that were measured, per token, in this run and, at its start, in earlier runs of the
-    same models. Without a value, they are unless `search.operators` is set by hand or the run is
-    reproducible."""
-    enforce_blocks: bool | None = None
-    """Whether text outside EVOLVE-BLOCK regions is kept unchanged. Without a value, the problem
-    decides."""
-    gates: list[float | str] | None = None
-    """What a program needs to go on from each stage to the next, in order: a fitness, `quantile Q
-    of N` or `top K of N` of the newest N programs of its island. Without a value, the problem
-    decides."""
-    measurements: int = Field(1, ge=1)
-    """Most measurements of a program at the last stage of the problem, for an evaluator with noise.
-    A program is measured again, each time with another seed, until the 95 % confidence interval of
-    its mean excludes the fitness of its island's best, or does not vary."""
-    validate_best: int = Field(10, ge=0)
-    """Number of fittest programs that a problem's validation measures at the end of the run, on
-    data that the search never saw; the best of them by that data is the result. 0 for none."""
-    reuse: bool = False
-    """Whether a trial takes the result of an equal one of any run, which has the same program,
-    evaluator, limits and image. Leave it off where equal trials may differ: an evaluator with
-    noise, with a clock, or with data of its own from elsewhere."""
-    similarity: float | None = Field(None, gt=0, le=1)
-    """A child is not evaluated if its text is at least so similar to one of the 64 fittest programs
-    of its island: the share of runs of three tokens that they have in common, or the cosine of
-    their embeddings where `llm.roles.embedder` names a model. Without a value, no texts are
-    compared."""
-    grid_after: int | None = Field(None, ge=1)
-    """Evaluations after which the ranges of axes without a declared range are learnt and frozen.
-    Without a value, a fifth of the budget, at most 50."""
-    stop_fitness: float | None = None
-    """The run stops when its best fitness reaches this."""
-    stop_admitted: int | None = Field(None, ge=1)
-    """The run stops when this many children have been admitted."""
-    stop_patience: int | None = Field(None, ge=1)
-    """The run stops after this many settled proposals in a row without improvement."""
-    stop_threshold: float = Field(0.001, ge=0)
-    """Least rise in fitness that `search.stop_patience` counts as an improvement."""
+    _bounded = field_validator("*")(require_bounded)
 
     @field_validator("gates")
     @classmethod
@@ -185,12 +123,12 @@ class SandboxSettings(Section):
     """Isolation of programs: `docker` is containers, `process` is child processes, `auto` is
     containers where a Docker engine answers, else child processes, unless the worker may open the
     engine's socket."""
-    mode: Literal["guarded", "compatible"] | None = None
+    mode: Annotated[Literal["guarded", "compatible"] | None, BY_MEASUREMENTS] = None
     """Whether evaluator and program are separate processes (`guarded`) or one (`compatible`).
     Without a value, the problem decides."""
     compare_modes: Annotated[bool, Owner.COMMAND] = True
     """Whether `evoq check` measures the seeds in both modes."""
-    image: str = "evoqueue-sandbox:1"
+    image: Annotated[str, BY_MEASUREMENTS] = "evoqueue-sandbox:1"
     """Container image that trials run in, in place of what the problem brings. As a variable of a
     worker: the image that trials of other problems run in, and that dependencies are added to."""
     runtime: Annotated[str, Owner.WORKER] = ""
@@ -264,95 +202,53 @@ class PriceSettings(Section):
         return prices[f"{kind}_usd_per_hour"]
 
 
-class PromptSettings(Section):
-    """What prompts contain.  Names and defaults are OpenEvolve's where it has them."""
+@dataclass(config=_STRICT, frozen=True, slots=True)
+class PromptSettings(PromptRules):
+    """The section `prompts`, validated."""
 
-    templates: dict[str, str] = Field(default_factory=dict)
-    """Texts that replace packaged templates, by name; and texts of other names, which
-    `prompts.system_message` may name."""
-    system_message: str = RULES.system_message
-    """System prompt: a text, or the name of a template. Without a value, the problem's
-    instructions."""
-    template_variations: dict[str, Annotated[list[str], Field(min_length=1)]] = Field(
+    template_variations: dict[str, Annotated[list[str], Field(min_length=1)]] = field(
         default_factory=dict
     )
-    """For each `{key}` in a template, texts of which one is drawn for each prompt."""
-    use_template_stochasticity: bool = RULES.use_template_stochasticity
-    """Whether the texts of `prompts.template_variations` are drawn at random; otherwise the first
-    is used."""
-    num_top_programs: int | None = Field(None, ge=0)
-    """Number of fittest programs that are shown. Without a value, `search.top_programs`."""
-    num_diverse_programs: int | None = Field(None, ge=0)
-    """Number of other programs that are shown. Without a value, `search.inspirations`."""
-    include_artifacts: bool = RULES.include_artifacts
-    """Whether the artifacts of the parent are shown."""
-    max_artifact_bytes: int = Field(RULES.max_artifact_bytes, ge=0)
-    """Characters that are shown of each artifact."""
-    artifact_security_filter: bool = RULES.artifact_security_filter
-    """Whether what looks like a secret is removed from artifacts and messages of failures."""
-    max_prompt_tokens: int = Field(RULES.max_prompt_tokens, ge=0)
-    """Tokens, as estimated, of the longest prompt, its system text included."""
-    failure_messages: bool = RULES.failure_messages
-    """Whether the message of a failed trial and what it printed are quoted; they can contain inputs
-    that the program is tested on."""
-    suggest_simplification_after_chars: int | None = Field(
-        RULES.suggest_simplification_after_chars, ge=0
-    )
-    """Characters of source from which on a prompt suggests a simpler program; null for never."""
-    include_changes_under_chars: int | None = Field(RULES.include_changes_under_chars, ge=0)
-    """Characters of changes up to which an inspiration is labelled with them; null for never."""
-    concise_implementation_max_lines: int | None = Field(
-        RULES.concise_implementation_max_lines, ge=0
-    )
-    """Lines up to which an inspiration is labelled as concise; null for never."""
-    comprehensive_implementation_min_lines: int | None = Field(
-        RULES.comprehensive_implementation_min_lines, ge=0
-    )
-    """Lines from which on an inspiration is labelled as comprehensive; null for never."""
-    diff_summary_max_line_len: int = Field(RULES.diff_summary_max_line_len, ge=0)
-    """Characters that are shown of each line of a summary of changes."""
-    diff_summary_max_lines: int = Field(RULES.diff_summary_max_lines, ge=0)
-    """Lines that are shown of each block in a summary of changes."""
-    functions_per_prompt: int = Field(RULES.functions_per_prompt, ge=0)
-    """Versions of the function, the parent's included, that a prompt of the operator `complete`
-    contains."""
-    log_prompts: bool = RULES.log_prompts
-    """Whether the ledger keeps the text of each prompt; `evoq show` and the dashboard show it."""
-    max_logged_chars: int = Field(RULES.max_logged_chars, ge=1)
-    """Characters that the ledger keeps of the system text, and of the user text, of a prompt."""
-    function: str = RULES.function
-    """Name of the function that the operator `complete` evolves. Without a value, the program says
-    which."""
+    _bounded = field_validator("*")(require_bounded)
 
     @model_validator(mode="after")
     def _templates_can_be_filled(self) -> "PromptSettings":
-        self.rules(SearchSettings()).check_templates()
+        self.check_templates()
         return self
 
-    def rules(self, search: SearchSettings) -> PromptRules:
+    def rules(self, search: SearchRules) -> PromptRules:
         """Returns the rules of prompts; what is not set here is shown as the search says."""
         top, others = self.num_top_programs, self.num_diverse_programs
-        shown = {
-            "num_top_programs": search.top_programs if top is None else top,
-            "num_diverse_programs": search.inspirations if others is None else others,
-        }
-        return PromptRules(**(self.model_dump() | shown))
+        return replace(
+            self,
+            num_top_programs=search.top_programs if top is None else top,
+            num_diverse_programs=search.inspirations if others is None else others,
+        )
 
 
 class RunSettings(Section):
-    """Every setting that is stored with a run; none is a secret."""
+    """Every setting that is stored with a run; none is a secret.
+
+    A section that is `Fixed` cannot change once a run has begun.
+    """
 
     budget: BudgetSettings = BudgetSettings()
     search: SearchSettings = SearchSettings()
-    nested: NestedSettings = NestedSettings()
+    nested: Annotated[
+        NestedSettings,
+        Fixed("the runs inside the run have their recipe and their slices of the budget by it"),
+    ] = NestedSettings()
     queue: QueueSettings = QueueSettings()
     llm: ModelSettings = ModelSettings()
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
-    strategy: dict[str, Any] = Field(default_factory=dict)
+    strategy: Annotated[dict[str, Any], BY_THE_RECIPE] = Field(default_factory=dict)
     """Parameters of the recipe that are no settings of `search`."""
     prompts: PromptSettings = PromptSettings()
-    problem: dict[str, Any] = Field(default_factory=dict)
+    problem: Annotated[
+        dict[str, Any],
+        Fixed("the problem was read when the run began, and every program was measured by it"),
+    ] = Field(default_factory=dict)
     """Options of the problem, see problems.md."""
 
 

@@ -285,6 +285,8 @@ class Brief:
       tried: The newest directions of the run, newest first, within the bounds of the operator.
       roles: The roles that the run's settings name.
       prompts: The rules by which prompts are written.
+      by_task: Whether children of a seed without inspirations, and those of the refiner, are asked
+        for by templates of their own.
       repair_turns: Most repair turns after an unusable reply.
       taken: Fingerprints of programs that the run has already; found after replies made them.
       seed: Text that seeds every random choice of the operator.
@@ -303,6 +305,7 @@ class Brief:
     tried: tuple[TriedDirection, ...] = ()
     roles: frozenset[Role] = frozenset()
     prompts: PromptRules = field(default_factory=PromptRules)
+    by_task: bool = False
     repair_turns: int = 0
     taken: frozenset[str] = frozenset()
     seed: str = ""

@@ -18,6 +18,7 @@ from app.domain.search.gates import Gate
 from app.domain.search.model_mix import ModelMix
 from app.domain.search.nested import NestedRules
 from app.domain.search.refining import Refining
+from app.domain.search.rules import SearchRules
 from app.domain.search.strategy import Ranking, Recipe
 
 
@@ -33,46 +34,6 @@ class RunState(enum.StrEnum):
     @property
     def final(self) -> bool:
         return self in (RunState.FINISHED, RunState.CANCELLED, RunState.FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRules:
-    """What holds for a search whatever its recipe.
-
-    Attributes:
-      recipe: The search method with its parameters; None where this process does not have it,
-        because the package that provides it is not installed.
-      enforce_blocks: Whether text outside EVOLVE-BLOCK regions is put back; None: as the problem
-        says.
-      gates: What leads from stage to stage in place of the problem's thresholds; None: those.
-      measurements: Most measurements of a program at the last stage of the problem.
-      validate_best: Programs that validation measures at the end; 0 for none.
-      reuse: Whether trials may take the outcome of an equal job; see `Job.reuse`.
-      similarity: Least similarity to a program of its island for which a child is not evaluated;
-        None where texts are not compared.
-      grid_after: Measured programs after which the ranges of open axes are learnt.
-      stop_fitness: Fitness at which the run stops; None for never.
-      stop_admitted: Admitted proposals, seeds not counted, at which it stops; None for never.
-      stop_patience: Settled proposals without improvement after which it stops; None for never.
-      stop_threshold: Rise in fitness that counts as an improvement.
-      learn_forms: Whether the weights of the operators that are forms are learnt.
-      samples: Children that one prompt asks for, where a recipe plans children one by one.
-    """
-
-    recipe: Recipe | None
-    enforce_blocks: bool | None
-    gates: tuple[Gate, ...] | None
-    measurements: int
-    validate_best: int
-    reuse: bool
-    similarity: float | None
-    grid_after: int
-    stop_fitness: float | None
-    stop_admitted: int | None
-    stop_patience: int | None
-    stop_threshold: float
-    learn_forms: bool = False
-    samples: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +64,11 @@ class Rules:
 
     Attributes:
       queue: The limits on proposals in flight that are set, not measured.
+      recipe: The search method with its parameters; None where this process does not have it,
+        because the package that provides it is not installed.
+      gates: The parsed gates of `search`; None leaves them to the problem.
+      grid_after: Measured programs after which the ranges of open axes are learnt.
+      by_task: Whether the recipe asks for children by task; see `Brief`.
       nested: What the runs inside are created from; None where none may be.
       limits: The fields of `Limits` by name; None leaves one to the problem.
     """
@@ -111,6 +77,10 @@ class Rules:
     prompts: PromptRules
     asking: AskingRules
     queue: Caps
+    recipe: Recipe | None
+    gates: tuple[Gate, ...] | None
+    grid_after: int
+    by_task: bool
     nested: NestedRules | None = None
     limits: Mapping[str, float | None] = field(default_factory=dict)
 

@@ -142,6 +142,7 @@ def _brief(
         known=records,
         edit=problem.edit if enforce is None else replace(problem.edit, enforce_blocks=enforce),
         prompts=rules.prompts,
+        by_task=rules.by_task,
         roles=rules.asking.roles,
         repair_turns=rules.asking.repair_turns,
         seed=seed,

@@ -138,7 +138,7 @@ class Context:
         Raises:
           Misconfigured: The recipe is not installed here.
         """
-        recipe = run.rules.search.recipe
+        recipe = run.rules.recipe
         if recipe is None:
             raise Misconfigured(
                 f"the recipe {run.strategy!r} of run {run.name!r} is not installed here: install "
@@ -148,7 +148,7 @@ class Context:
 
     def gates(self, run: Run) -> Gates:
         """Returns what leads from stage to stage: the run's own gates, else its problem's."""
-        own = run.rules.search.gates
+        own = run.rules.gates
         return self.problem(run.problem).thresholds if own is None else own
 
     def stages(self, run: Run) -> tuple[str, ...]:

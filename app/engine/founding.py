@@ -36,7 +36,7 @@ def found(
     )
     run = _with_learnt_operators(ctx, tx, tx.runs.add(new), problem)
     loaded = replace(ctx, problem=lambda digest: problem)  # noqa: ARG005  not committed yet
-    if run.rules.search.recipe and loaded.strategy(run).ranking is Ranking.RELATIVE:
+    if run.rules.recipe and loaded.strategy(run).ranking is Ranking.RELATIVE:
         tx.runs.set_ranking(run.id, Ranking.RELATIVE)
         run = replace(run, ranking=Ranking.RELATIVE)
     proposals = tx.cohorts.add(run.id, [seeding], redeliver_seconds=ctx.pace.redeliver_seconds)

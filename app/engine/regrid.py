@@ -36,7 +36,7 @@ def regrid(ctx: Context, tx: Transaction, run: Run) -> Run:
     Returns:
       The run with the grid it now has.
     """
-    after = run.rules.search.grid_after
+    after = run.rules.grid_after
     if run.proposals < after:
         return run
     islands = tx.archive.islands(run.id, lock=True)

@@ -64,7 +64,7 @@ def has_generations(run: Run) -> bool:
 
     False for a recipe that is not installed here.
     """
-    recipe = run.rules.search.recipe
+    recipe = run.rules.recipe
     if recipe is None:
         return False
     inputs = RecipeInputs(run.axes, ("evaluate",), (), run.islands, run.budget.proposals)

@@ -36,8 +36,8 @@ def deployment(
         repository,
         tmp_path_factory.mktemp("deployment"),
         repository / "tests" / "e2e" / "stand-ins.yml",
+        of_workers={"EVOQ_QUEUE__LEASE_SECONDS": "10"},
         DOCKER_GID=NO_GROUP,
-        EVOQ_QUEUE__LEASE_SECONDS="10",
         EVOQ_EVALUATE_CONCURRENCY="2",
         VLLM_MODEL="small",
     )

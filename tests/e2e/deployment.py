@@ -7,7 +7,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,23 @@ HANDED_ON = ("PATH", "HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "
 class Deployment:
     """One compose project with passwords, ports and volumes of its own."""
 
-    def __init__(self, repository: Path, folder: Path, *overrides: Path, **settings: str) -> None:
+    def __init__(
+        self,
+        repository: Path,
+        folder: Path,
+        *overrides: Path,
+        of_workers: Mapping[str, str] = {},
+        **settings: str,
+    ) -> None:
+        """Writes the files of the project.
+
+        Args:
+          repository: The checkout with docker-compose.yml.
+          folder: Where the project's `.env` and `workers.env` are written.
+          overrides: Further files of Compose.
+          of_workers: The lines of `workers.env`.
+          settings: Lines of `.env`, in place of those that `infra/new-env` wrote.
+        """
         self.repository = repository
         self.project = f"evoqueue-test-{secrets.token_hex(4)}"
         self.flower_port = free_port()
@@ -91,11 +107,13 @@ class Deployment:
         shutil.copy(repository / ".env.example", folder)
         options = ["--containers"] if SOCKET.exists() else []
         subprocess.run([folder / "infra" / "new-env", *options], check=True, capture_output=True)
+        (folder / "workers.env").write_text(_lines(of_workers))
         self.settle(
             FLOWER_USER="tester",
             FLOWER_PORT=str(self.flower_port),
             DASHBOARD_PORT=str(self.dashboard_port),
             EVOQ_IMAGE="evoqueue-test",
+            SETTINGS_FOLDER=str(folder),
             **settings,
         )
 
@@ -108,7 +126,7 @@ class Deployment:
     def settle(self, **settings: str) -> None:
         """Adds lines to the project's `.env`; the next start takes them up."""
         with self._settings.open("a") as file:
-            file.writelines(f"{name}={value}\n" for name, value in settings.items())
+            file.write(_lines(settings))
 
     def compose(self, *arguments: str, seconds: float = 120) -> str:
         """Returns what a `docker compose` command printed; fails the test when it fails."""
@@ -343,6 +361,10 @@ class Deployment:
     def inspect(self, name: str) -> Any:
         """Returns what the engine says of a container or an image."""
         return json.loads(docker("inspect", name))[0]
+
+
+def _lines(variables: Mapping[str, str]) -> str:
+    return "".join(f"{name}={value}\n" for name, value in variables.items())
 
 
 def docker(*arguments: str) -> str:

@@ -1,7 +1,7 @@
 """The texts of prompts in the ledger: kept, bounded, shown without secrets, or not kept."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ def asked(ctx: Context, **prompts: Any) -> tuple[Run, ProgramDocument, Answering
     """Runs the operator `asked` once with settings of prompts; returns what it asked and made."""
     model = Answering(lambda prompt: Completion(f"x = {prompt.sample + 1}.5\n", "answering"))
     order = new_run(problem(), budget=1)
-    settings = {**order.settings, "prompts": PromptSettings(**prompts).model_dump(mode="json")}
+    settings = {**order.settings, "prompts": asdict(PromptSettings(**prompts))}
     new = replace(order, operators={"asked": 1.0}, settings=settings)
     run_id = run_to_the_end(replace(ctx, model=lambda run: model), problem(), new)
     reader = RunReader(ctx.store, NO_QUEUE, ctx.problem, QueueState)

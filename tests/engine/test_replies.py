@@ -240,7 +240,7 @@ def test_a_run_may_let_go_of_the_markers(
     model = Answering(outside)
     ctx, new = asking(ctx, model, "diff", 0)
     parsed = RunSettings.model_validate(new.settings)
-    search = parsed.search.model_copy(update={"enforce_blocks": enforce, "inspirations": 0})
+    search = replace(parsed.search, enforce_blocks=enforce, inspirations=0)
     settings = parsed.model_copy(update={"search": search}).model_dump(mode="json")
     run_id = run_to_the_end(ctx, toy, replace(new, settings=settings))
 
@@ -256,7 +256,7 @@ def test_a_prompt_shows_as_many_programs_as_the_search_draws(ctx: Context) -> No
     model = Answering(numbered)
     ctx, new = asking(ctx, model, "diff", 0)
     parsed = RunSettings.model_validate(new.settings)
-    search = parsed.search.model_copy(update={"top_programs": 5, "inspirations": 0})
+    search = replace(parsed.search, top_programs=5, inspirations=0)
     settings = parsed.model_copy(update={"search": search}).model_dump(mode="json")
     run_to_the_end(ctx, problem(), replace(new, budget=Budget(8), settings=settings))
 

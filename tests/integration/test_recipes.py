@@ -66,8 +66,8 @@ def test_a_recipe_of_another_package_is_loaded_by_its_entry_point():
 
     rules = rules_of(settings.search.strategy, settings.model_dump(mode="json"))
 
-    assert rules.search.recipe is not None
-    strategy = rules.search.recipe.strategy(INPUTS)
+    assert rules.recipe is not None
+    strategy = rules.recipe.strategy(INPUTS)
     assert strategy.size(Island(0)) == 4
     elites = [Elite(name * 64, fitness, 1, 1) for name, fitness in (("a", 3.0), ("b", 2.0))]
     full = Cell((), tuple(elites))
@@ -111,8 +111,8 @@ def test_the_parameters_of_map_elites_are_settings_of_the_section_search():
 
     rules = rules_of("map_elites", settings.model_dump(mode="json"))
 
-    assert rules.search.recipe == MapElites(archive_size=7)
+    assert rules.recipe == MapElites(archive_size=7)
 
 
 def test_a_run_of_a_recipe_that_is_not_installed_can_be_read():
-    assert rules_of("podium", {"strategy": {"places": 2}}).search.recipe is None
+    assert rules_of("podium", {"strategy": {"places": 2}}).recipe is None

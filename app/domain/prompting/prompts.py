@@ -62,23 +62,24 @@ def diff_prompt(brief: Brief, draft: Draft) -> Prompt:
 
 def rewrite_prompt(brief: Brief, draft: Draft) -> Prompt:
     """Returns the prompt that asks for the whole program."""
-    name = _rewrite_template(brief.prompts, draft)
+    name = _rewrite_template(brief, draft)
     prompt = within_budget(brief, draft, lambda shown, filler: _user(name, shown, filler))
     return replace(prompt, form=program_form(brief.known[draft.parents[0]].program))
 
 
-def _rewrite_template(rules: PromptRules, draft: Draft) -> str:
+def _rewrite_template(brief: Brief, draft: Draft) -> str:
     """Returns the name of the template that asks for a draft's whole program.
 
     A replaced `full_rewrite_user` is meant for every such prompt, except those whose own template
     is replaced as well.
     """
     name = "full_rewrite_user"
-    if rules.by_task and draft.role is Role.REFINER:
+    if brief.by_task and draft.role is Role.REFINER:
         name = "refine_user"
-    elif rules.by_task and draft.generation == 1 and not draft.inspirations:
+    elif brief.by_task and draft.generation == 1 and not draft.inspirations:
         name = "scratch_user"
-    meant = name in rules.templates or "full_rewrite_user" not in rules.templates
+    replaced = brief.prompts.templates
+    meant = name in replaced or "full_rewrite_user" not in replaced
     return name if meant else "full_rewrite_user"
 
 

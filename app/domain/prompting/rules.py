@@ -1,66 +1,69 @@
 """Prompt rules: how the prompts of a run are written."""
 
 import string
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from app.domain.prompting.templates import PLACEHOLDERS, TEMPLATES
+from app.domain.setting import Fixed
 
 
 @dataclass(frozen=True, slots=True)
 class PromptRules:
-    """How prompts are written.  Names and defaults are OpenEvolve's where it has them.
+    """What prompts contain: the section `prompts` of a run's settings.
 
-    Attributes:
-      templates: Replacements of packaged templates, by name; and further texts, which
-        `system_message` may name.
-      system_message: The system prompt, or the name of a template; "" takes the problem's
-        instructions, and where those are empty too the packaged template.
-      template_variations: For each `{key}` in a template, texts of which each prompt draws one.
-      num_top_programs, num_diverse_programs: Most of the fittest other programs shown, and most
-        further programs.
-      max_artifact_bytes: Characters kept of each artifact.
-      artifact_security_filter: Whether artifacts are shown without what looks like a secret.
-      max_prompt_tokens: Longest prompt, system and user text together, by `tokens.estimated`, as
-        far as cutting the sections of the prompt can achieve it.
-      failure_messages: Whether the message and the output of a failed trial are quoted.  They can
-        contain inputs of the evaluation.
-      suggest_simplification_after_chars: Source length above which the prompt suggests to simplify
-        the program; None for never.
-      include_changes_under_chars, concise_implementation_max_lines,
-        comprehensive_implementation_min_lines: When an inspiration is labelled with its changes, as
-        concise, as comprehensive; None for never.
-      diff_summary_max_line_len, diff_summary_max_lines: Bounds of edits put into prose.
-      functions_per_prompt: Versions of the function that `complete` shows, the parent's included.
-      log_prompts: Whether the ledger keeps the texts of prompts.
-      max_logged_chars: Most characters that it keeps of a system text, and of a user text.
-      function: The function that `complete` evolves; "" where the program determines it.
-      by_task: Whether children of a seed without inspirations, and those of the refiner, are asked
-        for by templates of their own; the run's recipe decides.
+    Names and defaults are OpenEvolve's where it has them.  The rules of a run have both numbers of
+    programs; without one, every program of a draft is shown.
     """
 
-    templates: Mapping[str, str] = field(default_factory=dict)
+    templates: dict[str, str] = field(default_factory=dict)
+    """Texts that replace packaged templates, by name; and texts of other names, which
+    `prompts.system_message` may name."""
     system_message: str = ""
-    template_variations: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """System prompt: a text, or the name of a template. Without a value, the problem's
+    instructions."""
+    template_variations: dict[str, list[str]] = field(default_factory=dict)
+    """For each `{key}` in a template, texts of which one is drawn for each prompt."""
     use_template_stochasticity: bool = True
-    num_top_programs: int = 3
-    num_diverse_programs: int = 2
+    """Whether the texts of `prompts.template_variations` are drawn at random; otherwise the first
+    is used."""
+    num_top_programs: int | None = field(default=None, metadata={"ge": 0})
+    """Number of fittest programs that are shown. Without a value, `search.top_programs`."""
+    num_diverse_programs: int | None = field(default=None, metadata={"ge": 0})
+    """Number of other programs that are shown. Without a value, `search.inspirations`."""
     include_artifacts: bool = True
-    max_artifact_bytes: int = 20_480
+    """Whether the artifacts of the parent are shown."""
+    max_artifact_bytes: int = field(default=20_480, metadata={"ge": 0})
+    """Characters that are shown of each artifact."""
     artifact_security_filter: bool = True
-    max_prompt_tokens: int = 32_000
+    """Whether what looks like a secret is removed from artifacts and messages of failures."""
+    max_prompt_tokens: int = field(default=32_000, metadata={"ge": 0})
+    """Tokens, as estimated, of the longest prompt, its system text included."""
     failure_messages: bool = False
-    suggest_simplification_after_chars: int | None = None
-    include_changes_under_chars: int | None = 100
-    concise_implementation_max_lines: int | None = 10
-    comprehensive_implementation_min_lines: int | None = 50
-    diff_summary_max_line_len: int = 100
-    diff_summary_max_lines: int = 30
-    functions_per_prompt: int = 2
+    """Whether the message of a failed trial and what it printed are quoted; they can contain inputs
+    that the program is tested on."""
+    suggest_simplification_after_chars: int | None = field(default=None, metadata={"ge": 0})
+    """Characters of source from which on a prompt suggests a simpler program; null for never."""
+    include_changes_under_chars: int | None = field(default=100, metadata={"ge": 0})
+    """Characters of changes up to which an inspiration is labelled with them; null for never."""
+    concise_implementation_max_lines: int | None = field(default=10, metadata={"ge": 0})
+    """Lines up to which an inspiration is labelled as concise; null for never."""
+    comprehensive_implementation_min_lines: int | None = field(default=50, metadata={"ge": 0})
+    """Lines from which on an inspiration is labelled as comprehensive; null for never."""
+    diff_summary_max_line_len: int = field(default=100, metadata={"ge": 0})
+    """Characters that are shown of each line of a summary of changes."""
+    diff_summary_max_lines: int = field(default=30, metadata={"ge": 0})
+    """Lines that are shown of each block in a summary of changes."""
+    functions_per_prompt: int = field(default=2, metadata={"ge": 0})
+    """Versions of the function, the parent's included, that a prompt of the operator `complete`
+    contains."""
     log_prompts: bool = True
-    max_logged_chars: int = 100_000
-    function: str = ""
-    by_task: bool = False
+    """Whether the ledger keeps the text of each prompt; `evoq show` and the dashboard show it."""
+    max_logged_chars: int = field(default=100_000, metadata={"ge": 1})
+    """Characters that the ledger keeps of the system text, and of the user text, of a prompt."""
+    function: Annotated[str, Fixed("it is the function that the run evolves")] = ""
+    """Name of the function that the operator `complete` evolves. Without a value, the program says
+    which."""
 
     @property
     def logged_chars(self) -> int:

@@ -9,10 +9,11 @@ at a time.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.domain.operator import Completion, Prompt
 from app.domain.prompting.tokens import estimated
+from app.domain.setting import LARGEST_INTEGER, MOST
 
 PROMPT_GROWTH = 2.0
 """Most growth of prompts between two plans: they grow with programs, attempts and elites.  In the
@@ -26,19 +27,19 @@ FRAME_TOKENS = 64
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Hard caps; None means no cap.
+    """Hard caps of a run, the section `budget` of its settings; None means no cap.
 
-    Attributes:
-      proposals: Children that the run may plan, seeds not included.
-      wall_seconds: From the start of the run, pauses included.
-      tokens: Prompt and completion tokens together.
-      cost_usd: Price of the completions; completions reused from an earlier run cost nothing.
+    Work in flight counts.  A completion that is reused from an earlier run costs nothing.
     """
 
-    proposals: int
-    wall_seconds: float | None = None
-    tokens: int | None = None
-    cost_usd: float | None = None
+    proposals: int = field(default=100, metadata={"ge": 1, "le": MOST})
+    """Children the run may propose; its seeds do not count."""
+    wall_seconds: float | None = field(default=None, metadata={"gt": 0})
+    """Seconds the run may take from its creation on, pauses included."""
+    tokens: int | None = field(default=None, metadata={"ge": 1, "le": LARGEST_INTEGER})
+    """Tokens the run may use, of prompts and completions together."""
+    cost_usd: float | None = field(default=None, metadata={"gt": 0})
+    """US dollars the run's completions may cost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 
 import app.client.plan
 import app.config.checks
+import app.config.mix
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.overflow import overflow
 from app.client.plan import (
@@ -394,12 +395,12 @@ def test_a_remedy_of_a_file_that_is_carried_out_ends_the_refusal(
 
 OTHERWISE = {
     "Leave it out, and set {} where the workers of the queue {} are started (with Compose: in "
-    ".env).": "the test below",
+    "{}).": "the test below",
 }
 """Remedies that are carried out elsewhere."""
 
 
-@pytest.mark.parametrize("module", [app.config.checks, app.client.plan])
+@pytest.mark.parametrize("module", [app.config.checks, app.config.mix, app.client.plan])
 def test_every_remedy_of_a_module_that_checks_settings_is_carried_out_here(module: Any) -> None:
     tried = [*(row.remedy for row in ROWS), *(row.advice for row in FILES)]
 

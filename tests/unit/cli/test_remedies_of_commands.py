@@ -29,7 +29,7 @@ from app.cli.application import status_of
 from app.client import local_state
 from app.client.plan import RunPlan, SettingLayers, plan_run, read_layers
 from app.client.target import Target, embedded_stack, find_target
-from app.config.changes import FIXED
+from app.config.changes import fixed
 from app.config.layers import UsageError, from_assignments, from_environment, from_file
 from app.config.resolve import resolved
 from app.domain.evaluation import FailureKind
@@ -422,12 +422,12 @@ def test_a_running_run_takes_the_remedy_of_its_commonest_failure(
 
     for assignment in commands:
         values = from_assignments([assignment]).values
-        if set(values) & FIXED.keys():
+        if set(values) & fixed().keys():
             assert remedy.startswith("Start another run"), remedy
             plan_run(problem(), SettingLayers((from_assignments([assignment]),)), local=True)
         else:
             revision(begun({"search": {"similarity": 0.9}}), values)
-    for setting in named - FIXED.keys():
+    for setting in named - fixed().keys():
         value = CHANGES.get(setting, RAISED)
         revision(begun(), {setting: value})
     if re.search(r"instructions|config\.yaml|problem\.yaml|requirements\.txt|markers", remedy):

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from app.adapters.tuning.cma import ask
-from app.config.changes import FIXED, revision_of, unused
+from app.config.changes import fixed, revision_of, unused
 from app.config.layers import Choices, UsageError
 from app.config.rules import rules_of
-from app.config.settings import RunSettings
+from app.config.settings import RunSettings, SearchSettings, fields_of
 from app.domain.operators import operators
 from app.domain.run import Revision, Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
@@ -134,7 +134,7 @@ def test_what_cannot_change_says_why(setting: str) -> None:
 
     section = setting.partition(".")[0]
     assert setting in caught.value.what
-    assert (FIXED.get(setting) or FIXED[section]) in caught.value.what
+    assert (fixed().get(setting) or fixed()[section]) in caught.value.what
 
 
 def test_every_setting_of_the_run_can_change_or_has_a_reason() -> None:
@@ -142,8 +142,8 @@ def test_every_setting_of_the_run_can_change_or_has_a_reason() -> None:
     for name in (*CHANGES, *FIXED_VALUES):
         tested[name.partition(".")[0]].add(name.split(".")[1])
 
-    assert set(RunSettings.model_fields["search"].annotation.model_fields) == tested["search"]
-    assert set(FIXED) <= {*FIXED_VALUES, "problem", "strategy", "nested"}
+    assert set(fields_of(SearchSettings)) == tested["search"]
+    assert set(fixed()) <= {*FIXED_VALUES, "problem", "strategy", "nested"}
 
 
 @pytest.mark.parametrize("setting", ["search.seed", "search.strategy", "sandbox.mode"])

@@ -1,26 +1,30 @@
-"""docker-compose.yml passes each documented variable on to the services that read it."""
+"""docker-compose.yml hands each setting to the services that read it, and each secret to few."""
 
+import json
+import os
 import re
+import subprocess
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import yaml
 
 from app.adapters.model.providers.presets import PRESETS
-from app.config.layers import TEMPLATE_FOLDER as FOLDER
-from app.config.layers import owner_of
-from app.config.settings import Owner
 
 WORKERS = frozenset({"worker-control", "worker-gpu", "worker-cpu"})
-ELSEWHERE = {
-    "EVOQ_HOME": "no embedded stack runs in a deployment",
-    "EVOQ_VLLM_MODEL": "the image has no vLLM; the service `vllm` has one",
-    "EVOQ_VLLM_NAME": "see EVOQ_VLLM_MODEL",
-    "EVOQ_VLLM_ARGS": "see EVOQ_VLLM_MODEL; VLLM_ARGS is that of the service",
-    "EVOQ_VLLM_METRICS_PORT": "see EVOQ_VLLM_MODEL",
+PASSWORDS = {
+    name: f"secret-{name.lower()}"
+    for name in ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "FLOWER_PASSWORD", "DASHBOARD_PASSWORD")
 }
-"""Documented variables that no service reads, each with the reason."""
+KEYS = {
+    preset.key_variable: f"secret-{preset.key_variable.lower()}"
+    for preset in PRESETS.values()
+    if preset.key_variable
+}
+Environments: TypeAlias = Mapping[str, Mapping[str, str]]
+"""Service to the variables that are set in its container."""
 
 
 @pytest.fixture(scope="module")
@@ -29,95 +33,177 @@ def services(repository: Path) -> dict[str, Any]:
     return found["services"]
 
 
-PAGES = ("settings.md", "problems.md", "recipes.md")
-"""The pages with tables of settings."""
+@pytest.fixture
+def configured(repository: Path, tmp_path: Path) -> Callable[..., Environments]:
+    """Returns a function from files of variables, by name, to what Compose makes of them."""
+
+    def environments(**files: str) -> Environments:
+        passwords = "".join(f"{name}={value}\n" for name, value in PASSWORDS.items())
+        given = {"workers": "", "runs": "", **files}
+        given["env"] = f"{passwords}SETTINGS_FOLDER={tmp_path}\n{files.get('env', '')}"
+        for name, text in given.items():
+            if text:
+                (tmp_path / f"{name.removesuffix('env')}.env").write_text(text)
+        command = ["docker", "compose", "-f", str(repository / "docker-compose.yml")]
+        options = ["--env-file", str(tmp_path / ".env"), "--profile", "*"]
+        handed_on = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        try:
+            done = subprocess.run(
+                [*command, *options, "config", "--format", "json"],
+                env=handed_on,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError:
+            pytest.skip("no `docker`, whose command `compose config` needs no engine")
+        if "is not a docker command" in done.stderr or "unknown shorthand" in done.stderr:
+            pytest.skip("`docker` has no command `compose`")
+        assert done.returncode == 0, done.stderr
+        return {
+            name: {
+                key: text
+                for key, text in service.get("environment", {}).items()
+                if text is not None
+            }
+            for name, service in json.loads(done.stdout)["services"].items()
+        }
+
+    return environments
 
 
-def documented(repository: Path) -> list[str]:
-    """Returns the settings that have a row on one of the pages, and the folder of templates."""
-    texts = [(repository / "docs" / page).read_text() for page in PAGES]
-    rows = [name for text in texts for name in re.findall(r"^\| `([A-Za-z_.]+)` \|", text, re.M)]
-    return sorted({name for name in rows if "." in name or name.startswith("EVOQ_")} | {FOLDER})
+def readers(environments: Environments, variable: str) -> set[str]:
+    return {name for name, variables in environments.items() if variable in variables}
 
 
-def readers(name: str) -> frozenset[str]:
-    """Returns the services that read a setting, given by its dotted key or its variable."""
-    if name in ELSEWHERE or owner_of(name) is Owner.COMMAND:
-        return frozenset()
-    if name.startswith("EVOQ_DASHBOARD_"):
-        return frozenset({"dashboard"})
-    if name.startswith("EVOQ_"):
-        return WORKERS
-    if owner_of(name) is Owner.RUN:
-        return frozenset({"worker-control"})
-    return frozenset({"worker-cpu"}) if name.startswith("sandbox.") else WORKERS
+def test_a_setting_of_workers_reaches_the_workers_and_beat(
+    configured: Callable[..., Environments],
+) -> None:
+    line = "EVOQ_SANDBOX__SPARES=3\n"
+
+    found = configured(workers=line)
+
+    assert readers(found, "EVOQ_SANDBOX__SPARES") == {*WORKERS, "beat"}
+    assert {found[name]["EVOQ_SANDBOX__SPARES"] for name in WORKERS} == {"3"}
 
 
-def test_every_documented_setting_reaches_the_services_that_read_it(
-    services: dict[str, Any], repository: Path
-):
-    rows = documented(repository)
-    variables = {
-        name: name if name.startswith("EVOQ_") else "EVOQ_" + name.upper().replace(".", "__")
-        for name in rows
+def test_a_setting_of_runs_reaches_the_worker_where_runs_are_submitted(
+    configured: Callable[..., Environments],
+) -> None:
+    weights = '{"diff": 1, "rewrite": 0.5}'
+
+    found = configured(runs=f"EVOQ_SEARCH__OPERATORS={weights}\n")
+
+    assert readers(found, "EVOQ_SEARCH__OPERATORS") == {"worker-control"}
+    assert found["worker-control"]["EVOQ_SEARCH__OPERATORS"] == weights
+
+
+def test_an_unset_variable_differs_from_an_empty_one(
+    configured: Callable[..., Environments],
+) -> None:
+    found = configured(workers="EVOQ_SANDBOX__RUNTIME=\n", runs="EVOQ_LLM__MODEL=\n")
+
+    assert found["worker-cpu"]["EVOQ_SANDBOX__RUNTIME"] == ""
+    assert found["worker-control"]["EVOQ_LLM__MODEL"] == ""
+    assert readers(found, "EVOQ_SANDBOX__SECCOMP") == set()
+    assert readers(found, "EVOQ_LLM__PROVIDER") == set()
+
+
+def test_without_files_of_settings_each_service_has_the_variables_of_the_deployment(
+    configured: Callable[..., Environments],
+) -> None:
+    connection = {"EVOQ_DATABASE_URL", "EVOQ_REDIS_URL", "EVOQ_TASK_EVENTS", "EVOQ_LOG_FORMAT"}
+    process = connection | {"EVOQ_HEARTBEAT_FILE"}
+    model = {"OPENAI_MODEL", "VLLM_MODEL"}
+    places = {"EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__IMAGE", "EVOQ_SANDBOX__OWNER"}
+
+    found = configured()
+
+    assert {name: {*variables} for name, variables in found.items()} == {
+        "postgres": {"POSTGRES_USER", "POSTGRES_DB", "POSTGRES_PASSWORD"},
+        "redis": {"REDIS_PASSWORD", "REDISCLI_AUTH"},
+        "migrate": connection,
+        "beat": process,
+        "worker-control": process | model,
+        "worker-gpu": process | model | {"EVOQ_GENERATE_CONCURRENCY"},
+        "worker-cpu": process | places,
+        "sandbox-image": set(),
+        "flower": connection | {"FLOWER_BASIC_AUTH"},
+        "dashboard": connection | {"EVOQ_DASHBOARD_TOKEN", "EVOQ_DASHBOARD_HOSTS"},
+        "vllm": set(),
     }
-    absent = [
-        (service, variable)
-        for name, variable in variables.items()
-        for service in sorted(readers(name))
-        if variable not in services[service]["environment"]
-    ]
+    assert found["worker-cpu"]["EVOQ_EVALUATE_CONCURRENCY"] == "4"
+    assert found["worker-gpu"]["EVOQ_GENERATE_CONCURRENCY"] == "128"
+    assert {found[name]["EVOQ_TASK_EVENTS"] for name in WORKERS} == {"true"}
 
-    assert len(rows) > 100
-    assert absent == []
+
+@pytest.mark.parametrize("files", [{}, {"workers": "EVOQ_NICE=3\n", "runs": "EVOQ_LLM__TOP_P=1\n"}])
+def test_each_secret_reaches_the_services_that_need_it_and_no_other(
+    configured: Callable[..., Environments], files: Mapping[str, str]
+) -> None:
+    secrets = {**PASSWORDS, **KEYS, "HF_TOKEN": "secret-hf", "MY_OWN_KEY": "secret-mine"}
+    ours = {"migrate", "beat", *WORKERS, "flower", "dashboard"}
+    seen_by = {
+        "POSTGRES_PASSWORD": {"postgres", *ours},
+        "REDIS_PASSWORD": {"redis", *ours},
+        "FLOWER_PASSWORD": {"flower"},
+        "DASHBOARD_PASSWORD": {"dashboard"},
+        "OPENAI_API_KEY": {"worker-control", "worker-gpu"},
+        "VLLM_API_KEY": {"worker-gpu", "vllm"},
+        "HF_TOKEN": {"vllm"},
+        "MY_OWN_KEY": set[str](),
+    }
+
+    found = configured(env="".join(f"{name}={value}\n" for name, value in secrets.items()), **files)
+
+    assert len(KEYS) == 8
+    for name, secret in secrets.items():
+        # An address or a pair of user and password has it among other text.
+        having = {
+            service
+            for service, variables in found.items()
+            if any(re.search(rf"{secret}(?![\w-])", text) for text in variables.values())
+        }
+        assert having == seen_by.get(name, {"worker-gpu"}), name
 
 
 @pytest.mark.parametrize(
-    ("services_that_read", "variables"),
+    ("variable", "services_that_read"),
     [
-        (("worker-cpu",), ["EVOQ_EVALUATE_CONCURRENCY"]),
-        (("worker-gpu",), ["EVOQ_GENERATE_CONCURRENCY"]),
-        (("worker-control", "worker-gpu"), ["OPENAI_MODEL", "OPENAI_BASE_URL", "VLLM_MODEL"]),
-        ((*sorted(WORKERS), "beat"), ["EVOQ_LOG_FORMAT", "EVOQ_TASK_EVENTS"]),
-        ((*sorted(WORKERS), "beat"), ["EVOQ_HEARTBEAT_FILE"]),
+        ("EVOQ_EVALUATE_CONCURRENCY", {"worker-cpu"}),
+        ("EVOQ_GENERATE_CONCURRENCY", {"worker-gpu"}),
+        ("EVOQ_SANDBOX__IMAGE", {"worker-cpu"}),
+        ("OPENAI_MODEL", {"worker-control", "worker-gpu"}),
+        ("OPENAI_BASE_URL", {"worker-control", "worker-gpu"}),
+        ("VLLM_MODEL", {"worker-control", "worker-gpu"}),
+        ("EVOQ_DASHBOARD_HOSTS", {"dashboard"}),
+        ("EVOQ_LOG_FORMAT", {*WORKERS, "beat", "flower", "dashboard", "migrate"}),
+        ("EVOQ_TASK_EVENTS", {*WORKERS, "beat", "flower", "dashboard", "migrate"}),
     ],
 )
-def test_what_is_no_setting_of_a_table_reaches_the_services_that_read_it(
-    services: dict[str, Any], services_that_read: tuple[str, ...], variables: list[str]
-):
-    for service in services_that_read:
-        assert set(variables) <= set(services[service]["environment"])
+def test_a_variable_of_the_project_reaches_the_services_that_read_it(
+    configured: Callable[..., Environments], variable: str, services_that_read: set[str]
+) -> None:
+    found = configured(env=f"{variable}=mine\n")
+
+    assert {name for name in found if found[name].get(variable) == "mine"} == services_that_read
 
 
-def test_every_variable_of_opentelemetry_reaches_the_workers(
-    services: dict[str, Any], repository: Path
-):
-    code = (repository / "workers" / "tracing.py").read_text()
-    page = (repository / "docs" / "deployment.md").read_text()
-    named = set(re.findall(r"\bOTEL_[A-Z_]+\b", code + page))
-    own = {f"OTEL_{name}" for name in ("SERVICE_NAME", "RESOURCE_ATTRIBUTES")}
-    exporters = {f"OTEL_EXPORTER_OTLP_{name}" for name in ("HEADERS", "TIMEOUT")}
-
-    for service in sorted(WORKERS):
-        assert named | own | exporters <= set(services[service]["environment"])
-
-
-def test_every_key_of_a_provider_reaches_the_workers_that_ask_models(services: dict[str, Any]):
-    keys = {preset.key_variable for preset in PRESETS.values()} - {""}
-
-    assert keys <= set(services["worker-gpu"]["environment"])
-
-
-def test_a_list_of_variables_holds_none_that_is_not_documented(
-    services: dict[str, Any], repository: Path
-):
-    known = {
-        name.replace(".", "__").upper().removeprefix("EVOQ_") for name in documented(repository)
+def test_the_file_of_secrets_is_no_file_of_variables_of_a_service(services: dict[str, Any]) -> None:
+    files = {
+        name: {file["path"] for file in service.get("env_file", ())}
+        for name, service in services.items()
     }
-    passed = {name for service in WORKERS for name in services[service]["environment"]}
-    nested = {name.removeprefix("EVOQ_") for name in passed if "__" in name}
+    of_workers, of_runs = (f"${{SETTINGS_FOLDER:-.}}/{name}.env" for name in ("workers", "runs"))
 
-    assert nested <= known
+    assert {name: paths for name, paths in files.items() if paths} == {
+        "beat": {of_workers},
+        "worker-control": {of_workers, of_runs},
+        "worker-gpu": {of_workers},
+        "worker-cpu": {of_workers},
+    }
+    required = [file["required"] for one in services.values() for file in one.get("env_file", ())]
+    assert required == [False] * 5
 
 
 def test_every_variable_of_the_compose_file_is_explained(
@@ -128,9 +214,8 @@ def test_every_variable_of_the_compose_file_is_explained(
     )
     compose = (repository / "docker-compose.yml").read_text()
     used = set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", compose)) - {"COMPOSE_PROJECT_NAME"}
-    own = {name for name in used if not name.startswith("EVOQ_") or "__" not in name}
 
-    assert {name for name in own if name not in texts} == set()
+    assert {name for name in used if name not in texts} == set()
 
 
 def test_every_variable_of_the_example_has_a_reader_in_the_compose_file(

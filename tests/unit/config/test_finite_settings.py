@@ -4,15 +4,13 @@ from collections.abc import Iterator
 from typing import get_args
 
 import pytest
-from pydantic import BaseModel
 
 from app.adapters.tuning.cma import ask
-from app.config.checks import operators
 from app.config.layers import UsageError, from_assignments
-from app.config.models import ModelSettings
+from app.config.mix import operators
 from app.config.recipes import with_parameters
 from app.config.resolve import resolved
-from app.config.settings import RunSettings, Section
+from app.config.settings import RunSettings, fields_of
 from app.domain.operators import operators as every_operator
 from app.domain.search.gates import gate
 from app.domain.search.recipes import RECIPES
@@ -53,15 +51,14 @@ def test_a_gate_is_a_finite_number(text: str | float):
         gate(text)
 
 
-def _integers(section: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def _integers(section: type, prefix: str = "") -> Iterator[str]:
     """Returns the dotted keys of settings that may be integers, without those in lists."""
-    for name, field in section.model_fields.items():
-        kinds = (field.annotation, *get_args(field.annotation))
-        if int in kinds:
+    for name, field in fields_of(section).items():
+        kind = field.annotation
+        if int in (kind, *get_args(kind)):
             yield f"{prefix}{name}"
-        for kind in kinds:
-            if isinstance(kind, type) and issubclass(kind, Section | ModelSettings):
-                yield from _integers(kind, f"{prefix}{name}.")
+        if isinstance(kind, type) and "__pydantic_fields__" in vars(kind):
+            yield from _integers(kind, f"{prefix}{name}.")
 
 
 @pytest.mark.parametrize(

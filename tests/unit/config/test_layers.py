@@ -6,14 +6,7 @@ import pytest
 
 from app.adapters.problems import configures_problem
 from app.adapters.tuning.cma import ask
-from app.config.checks import (
-    OF_ONE_FUNCTION,
-    WITH_A_MODEL,
-    WITHOUT_A_MODEL,
-    operators,
-    require_bounds,
-    require_owned_by_run,
-)
+from app.config.checks import require_bounds, require_owned_by_run
 from app.config.layers import (
     Choices,
     UsageError,
@@ -24,6 +17,7 @@ from app.config.layers import (
     problem_options,
     wrong_variables,
 )
+from app.config.mix import OF_ONE_FUNCTION, WITH_A_MODEL, WITHOUT_A_MODEL, operators
 from app.config.models import ModelSettings
 from app.config.resolve import resolved
 from app.config.settings import Owner, SandboxSettings
@@ -215,9 +209,7 @@ def test_with_a_model_and_several_functions_one_of_them_is_drawn():
 def test_with_a_model_the_one_function_that_evolves_is_completed():
     settings = resolved([from_assignments(["llm.model=m"])], {}).settings
     one = Program("def f():\n    return 1\n", "python")
-    named = settings.model_copy(
-        update={"prompts": settings.prompts.model_copy(update={"function": "g"})}
-    )
+    named = settings.model_copy(update={"prompts": replace(settings.prompts, function="g")})
 
     assert operators(settings, replace(problem(), seeds=(one,)), KNOWN) == OF_ONE_FUNCTION
     assert operators(named, of_numbers(20), KNOWN) == OF_ONE_FUNCTION
@@ -336,6 +328,16 @@ def test_a_run_of_a_deployment_cannot_set_what_its_workers_own(assignment: str):
         require_owned_by_run([from_assignments([assignment])])
     with pytest.raises(UsageError, match=r"mine\.yaml"):
         require_owned_by_run([Choices("mine.yaml", {name: 1})])
+
+
+@pytest.mark.parametrize(
+    ("assignment", "file"), [("sandbox.cells=2", r"\.env"), ("sandbox.cpus=2", r"workers\.env")]
+)
+def test_the_refusal_names_the_file_where_compose_reads_a_setting_of_workers(
+    assignment: str, file: str
+):
+    with pytest.raises(UsageError, match=rf"\(with Compose: in {file}\)"):
+        require_owned_by_run([from_assignments([assignment])])
 
 
 def test_a_run_of_a_deployment_cannot_set_what_only_an_embedded_run_reads():

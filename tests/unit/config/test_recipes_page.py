@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.config.settings import SearchSettings
+from app.config.settings import SearchSettings, fields_of
 from app.domain.search.recipes import RECIPES
 
 PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"
@@ -32,7 +32,7 @@ def shown(default: Any) -> str:
 
 
 def rows(recipe: type) -> list[str]:
-    own = [f for f in fields(recipe) if f.name not in SearchSettings.model_fields]  # type: ignore[arg-type]
+    own = [f for f in fields(recipe) if f.name not in fields_of(SearchSettings)]  # type: ignore[arg-type]
     about = meanings(recipe)
     return [f"| `strategy.{f.name}` | {shown(f.default)} | {about[f.name]} |" for f in own]
 
@@ -52,7 +52,7 @@ def test_the_page_has_the_parameters_of_each_recipe_with_its_own_words(name: str
 
 @pytest.mark.parametrize("name", list(RECIPES))
 def test_the_page_names_the_settings_of_search_that_a_recipe_takes(name: str):
-    taken = [f.name for f in fields(RECIPES[name]) if f.name in SearchSettings.model_fields]  # type: ignore[arg-type]
+    taken = [f.name for f in fields(RECIPES[name]) if f.name in fields_of(SearchSettings)]  # type: ignore[arg-type]
 
     text = section(name)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.problems import options
-from app.config.settings import SearchSettings
+from app.config.settings import SearchSettings, fields_of
 from app.domain.search.recipes import RECIPES
 
 CARRIERS: Mapping[str, tuple[str, ...]] = {
@@ -55,7 +55,7 @@ ROW = re.compile(r"^\| `([\w.]+)` \|", re.MULTILINE)
 ITEM = re.compile(r"^\* `(EVOQ_\w+)`", re.MULTILINE)
 """Variables that the page lists below its tables."""
 NO_READERS = (
-    *("app/config/settings.py", "app/config/checks.py"),
+    *("app/config/settings.py", "app/config/checks.py", "app/config/mix.py"),
     *("app/cli/doctor.py", "app/cli/prompt.py", "app/reports/", "app/dashboard/"),
 )
 """Where settings are defined and checked, and where they are shown."""
@@ -188,7 +188,7 @@ def unread_parameters(sources: Mapping[str, str]) -> list[str]:
                     node.body = [part for part in body if "__post_init__" not in ast.unparse(part)]
                     visitor.visit(node)
         parameters = recipe.__dataclass_fields__  # type: ignore[attr-defined]
-        own = [one for one in parameters if one not in SearchSettings.model_fields]
+        own = [one for one in parameters if one not in fields_of(SearchSettings)]
         missing += [f"{name}.{one}" for one in own if (recipe.__name__, one) not in visitor.found]
     return missing
 

@@ -1,26 +1,18 @@
 """`docs/settings.md` has every setting there is, with default, range and meaning, and no other."""
 
-import ast
-import enum
-import functools
-import inspect
-import itertools
 import re
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from app.adapters.problems.openevolve.translation import DEFAULT_CORES, DEFAULT_TIMEOUT_SECONDS
 from app.config.layers import Choices, owner_of, problem_options
 from app.config.models import ModelChoice
 from app.config.resolve import resolved
-from app.config.settings import Owner, RunSettings, Settings
+from app.config.settings import Owner, RunSettings, Settings, fields_of
 from app.domain.problem import Limits
+from infra import settings_page
 
 OPEN = ("strategy", "problem")
 """Sections without a model: recipes have parameters, and problems.md has its table."""
@@ -28,101 +20,60 @@ OPEN = ("strategy", "problem")
 OWNED = ("queue", "sandbox", "prices")
 """Sections whose settings are not all the run's."""
 
-
-def shown(default: Any) -> str:
-    match default:
-        case None | "" | [] | {}:
-            return "–"
-        case bool():
-            return str(default).lower()
-        case _:
-            return f"{default:g}" if isinstance(default, float) else str(default)
+ROW = re.compile(r"^\| `([\w.]+)` \|.*\|$", re.MULTILINE)
 
 
-def values(field: FieldInfo) -> str:
-    """Returns the values that a setting takes; "–" for any of its type."""
-    bounds = {name: value for part in field.metadata for name, value in bounds_of(part)}
-    if bounds:
-        return ", ".join(f"{sign} {value:g}" for sign, value in bounds.items())
-    return ", ".join(choices(field.annotation)) or "–"
+@pytest.fixture(scope="module")
+def written(repository: Path) -> str:
+    return (repository / "docs" / "settings.md").read_text()
 
 
-def bounds_of(part: Any) -> Iterator[tuple[str, float]]:
-    """Yields the signs and numbers of a constraint; nothing for another kind of constraint."""
-    for name, sign in (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<")):
-        if isinstance(value := getattr(part, name, None), int | float):
-            yield sign, value
+def test_the_page_of_settings_is_the_generated_one(written: str) -> None:
+    generated = settings_page.page(settings_page.TEXT.read_text())
+
+    assert written == generated, "`make settings` writes it anew"
 
 
-def choices(annotation: Any) -> list[str]:
-    """Returns the values of a closed set; [] for a type that is none."""
-    if get_origin(annotation) is dict:
-        return []
-    if annotation is bool:
-        return ["true", "false"]
-    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return [str(member) for member in annotation]
-    if get_origin(annotation) is Literal:
-        return list(get_args(annotation))
-    return [choice for part in get_args(annotation) for choice in choices(part)]
-
-
-@functools.cache
-def docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """Returns the text below each attribute of a class, also of an inherited one.
-
-    Pydantic can read it too, which would take a tenth of the import of the settings.
-    """
-    found = {}
-    for each in reversed(model.__mro__):
-        if each.__module__.startswith("app."):
-            [definition] = ast.parse(inspect.getsource(each)).body
-            assert isinstance(definition, ast.ClassDef)
-            for attribute, below in itertools.pairwise(definition.body):
-                match attribute, below:
-                    case (
-                        ast.AnnAssign(target=ast.Name(id=name)),
-                        ast.Expr(value=ast.Constant(value=str(text))),
-                    ):
-                        found[name] = text
-    return found
-
-
-def row(name: str, field: FieldInfo, docstring: str | None) -> str:
-    default = field.get_default(call_default_factory=True)
-    meaning = " ".join((field.description or docstring or "").split())
-    cells = [f"`{name}`", shown(default), values(field), meaning]
-    if name.partition(".")[0] in OWNED:
-        cells.insert(3, owner_of(name))
-    return f"| {' | '.join(cells)} |"
-
-
-def documented() -> list[str]:
-    sections: dict[str, type[BaseModel]] = {
-        name: field.annotation
-        for name, field in RunSettings.model_fields.items()
-        if name not in OPEN and field.annotation is not None
-    }
-    run = [
-        row(f"{section}.{name}", field, docstrings(model).get(name))
-        for section, model in sections.items()
-        for name, field in model.model_fields.items()
+def test_the_page_has_every_setting_and_no_other(written: str) -> None:
+    of_runs = [
+        f"{section}.{name}"
+        for section, values in RunSettings().model_dump().items()
+        for name in values
     ]
-    own = docstrings(Settings)
-    process = [
-        row(f"EVOQ_{name.upper()}", field, own.get(name))
-        for name, field in Settings.model_fields.items()
-        if name not in sections
+    sections = {*RunSettings.model_fields}
+    of_processes = [
+        f"EVOQ_{name.upper()}" for name in Settings.model_fields if name not in sections
     ]
-    return [*run, *process]
+
+    assert ROW.findall(written) == [*of_runs, *of_processes]
 
 
-def test_the_page_of_settings_has_every_setting_and_no_other(repository: Path):
-    text = (repository / "docs" / "settings.md").read_text()
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| `budget.cost_usd` | – | > 0 | US dollars the run's completions may cost. |",
+        "| `queue.attempts` | 5 | ≥ 1 | worker | Times that one step is started before the run "
+        "fails; a game is a draw or void instead. |",
+        "| `llm.feedback` | false | true, false | Whether every model of the role `judge` rates "
+        "each measured program. |",
+        "| `llm.retry_delay_seconds` | 0.5 | ≥ 0 | Seconds of the longest first pause between "
+        "attempts; each further pause may be twice as long. |",
+        "| `prompts.functions_per_prompt` | 2 | ≥ 0 | Versions of the function, the parent's "
+        "included, that a prompt of the operator `complete` contains. |",
+        "| `EVOQ_HOME` | .evoq | – | Folder of the embedded stack and of what this machine "
+        "remembers. |",
+    ],
+)
+def test_a_row_has_default_range_owner_and_meaning(written: str, row: str) -> None:
+    assert row in written.splitlines()
 
-    rows = [line for line in text.splitlines() if line.startswith("| `")]
 
-    assert rows == documented()
+@pytest.mark.parametrize(
+    ("places", "named"), [("{{budget}}", "search"), ("{{budget}}\n{{turbo}}", "turbo")]
+)
+def test_each_section_needs_one_place_in_the_text(places: str, named: str) -> None:
+    with pytest.raises(LookupError, match=named):
+        settings_page.page(places)
 
 
 def test_every_section_outside_those_tables_is_the_runs_alone():
@@ -131,12 +82,14 @@ def test_every_section_outside_those_tables_is_the_runs_alone():
     assert {
         owner_of(f"{section}.{name}")
         for section in others
-        for name in getattr(RunSettings(), section).__class__.model_fields
+        for name in fields_of(type(getattr(RunSettings(), section)))
     } == {Owner.RUN}
 
 
-def test_every_meaning_is_a_sentence():
-    assert [line for line in documented() if not line.endswith(". |")] == []
+def test_every_meaning_is_a_sentence(written: str) -> None:
+    rows = [match[0] for match in ROW.finditer(written)]
+
+    assert [row for row in rows if not row.endswith(". |")] == []
 
 
 def test_the_page_on_models_has_every_key_of_a_model(repository: Path):

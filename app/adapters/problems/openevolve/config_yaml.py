@@ -11,10 +11,10 @@ import yaml
 
 from app.adapters.problems.yaml_text import composed, guarded, pairs
 from app.config import yaml_values
-from app.config.models import LARGEST_INTEGER
 from app.config.openevolve_keys import KEYS, MODEL_KEYS, Key, Kind
 from app.domain.problem import ProblemError
 from app.domain.secrets import KEY_NAME, REDACTED, without_keys
+from app.domain.setting import LARGEST_INTEGER
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ALIKE = 0.6

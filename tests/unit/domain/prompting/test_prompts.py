@@ -43,6 +43,7 @@ def brief_of(
     siblings: tuple[ProgramRecord, ...] = (),
     ancestry: Ancestry = NO_ANCESTRY,
     ordinal: int = 7,
+    by_task: bool = False,
     **settings: Any,
 ) -> Brief:
     ids = tuple(known.program.id for known in inspirations)
@@ -55,7 +56,8 @@ def brief_of(
         known,
         siblings=siblings,
         ancestry=ancestry,
-        prompts=PromptRules(**settings),
+        prompts=PromptRules(**{"num_top_programs": 3, "num_diverse_programs": 2, **settings}),
+        by_task=by_task,
         seed="s",
     )
 

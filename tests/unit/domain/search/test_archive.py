@@ -179,7 +179,7 @@ def test_ranges_are_learnt_after_a_fifth_of_a_small_budget(budget: int, programs
     assert learnt_after(budget) == programs
     for chosen, expected in ((None, programs), (7, 7)):
         settings = {"budget": {"proposals": budget}, "search": {"grid_after": chosen}}
-        assert rules_of("map_elites", settings).search.grid_after == expected
+        assert rules_of("map_elites", settings).grid_after == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,28 @@
+"""Parts of the fields of settings that their types do not say.
+
+A section of a run's settings is a frozen dataclass.  The docstring below a field is its meaning,
+the metadata of the field are its bounds (`ge`, `gt`, `le`, `lt`), by which `app.config` validates.
+A field that cannot change once a run has begun is annotated with `Fixed`.
+"""
+
+from dataclasses import dataclass
+
+MOST = 1_000_000_000
+"""Largest weight or price, so that no sum of them is beyond the doubles."""
+LARGEST_INTEGER = 2**63 - 1
+"""Largest integer that a column of the ledger holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """The reason why a setting cannot change once a run has begun, as a clause."""
+
+    reason: str
+
+
+BY_THE_RECIPE = Fixed(
+    "the archive is what the recipe made of the programs so far, by its present parameters"
+)
+BY_MEASUREMENTS = Fixed(
+    "programs that are measured otherwise are not comparable with those measured so far"
+)
