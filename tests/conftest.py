@@ -20,7 +20,7 @@ from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 from tests.contracts.attack_times import PROPERTY, listing
 
-pytest_plugins = ["tests.processes"]
+pytest_plugins = ["tests.groups"]
 
 
 def pytest_configure() -> None:
