@@ -229,6 +229,7 @@ def test_endpoints_are_counted_apart(address: str) -> None:
     run(address, 1, act)
 
 
+@pytest.mark.timing
 def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, address, "5"], stdout=subprocess.PIPE, text=True
