@@ -57,7 +57,7 @@ from app.domain.operators import operators
 from app.domain.problem import Axis, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId, fingerprint
 from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, Entrant, Island, IslandView, Quality, learnt
+from app.domain.search.archive import Cell, Entrant, Island, IslandView, learnt
 from app.domain.search.back_pressure import InFlightLimits, most_in_flight
 from app.domain.search.budget import Budget
 from app.domain.search.features import BUILT_IN, COMPLEXITY, DIVERSITY
@@ -65,11 +65,9 @@ from app.domain.search.promotion import separated
 from app.domain.search.strategy import RecipeInputs, Strategy
 from app.engine.admission import Admission
 from app.engine.briefing import brief_of, draft_of
-from benchmarks.ablations import ABLATIONS, CROSS, Ablation, Choice
-from benchmarks.mixes import MIXES, MixOfRun
 from mock_llm.replies import edit, mutating_reply
 
-OPERATORS = {**operators(ask), CROSS.name: CROSS}
+OPERATORS = operators(ask)
 EDITS: Mapping[str, Mapping[str, float]] = {
     "mutate": {"mutate": 1.0},
     "shipped": WITHOUT_A_MODEL,
@@ -341,8 +339,6 @@ def in_line(budget: int, in_flight: int) -> Iterator[int]:
 
 POINTS = {*range(10, 101, 10), 200, 300, 1000, 2000}
 """Settled proposals after which the best is noted."""
-COST_STEP = 10
-"""Costs of a mix of models after which the best is noted are multiples of this."""
 
 
 @dataclass(frozen=True)
@@ -356,9 +352,6 @@ class Outcomes:
       failed, duplicates: Children that failed, and that were cut as duplicates.
       cells: Occupied cells at the end.
       trials: Measurements, those of the initial program included.
-      spent: True fitness of the best once its models had cost so much, in steps of `COST_STEP`;
-        empty without a mix of models.
-      written: Children of each model of a mix, and how many are better than their parent.
     """
 
     curve: Mapping[str, float]
@@ -368,8 +361,6 @@ class Outcomes:
     duplicates: int
     cells: int
     trials: int
-    spent: Mapping[str, float]
-    written: Mapping[str, Sequence[int]]
 
 
 class Search:
@@ -380,9 +371,6 @@ class Search:
         self.start = Program(task.seed)
         settings = RunSettings.model_validate({"budget": {"proposals": budget}, **ARMS[arm]})
         strategy, islands = settings.search.strategy, islands_of(settings)
-        self.ablation = ABLATIONS.get(arm)
-        self.choice = Choice(self.ablation or Ablation(), EDITS[edits])
-        self.mix = MixOfRun(MIXES[arm]) if arm in MIXES else None
         stored = settings.model_dump(mode="json")
         rules = rules_of(strategy, stored)
         self.problem = Problem(
@@ -392,7 +380,7 @@ class Search:
         axes = task.axes if arm == "before" else axes_of(self.problem, settings)
         self.run = Run(
             1, task.name, "0" * 64, task.name, strategy, stored, rules,
-            self.choice.mix, axes, seed, islands, Budget(budget), InFlightLimits(8, 8),
+            EDITS[edits], axes, seed, islands, Budget(budget), InFlightLimits(8, 8),
             RunState.RUNNING,
         )  # fmt: skip
         self.paired = edits == "paired"
@@ -400,7 +388,6 @@ class Search:
         self.taken = {(0, fingerprint(self.start))}
         self.measured = self.failed = self.duplicates = self.first = self.deepest = self.trials = 0
         self.truth: dict[ProgramId, float] = {}
-        self.operator: dict[int, str] = {}
         self._enter(self.start, -1, Draft(-1, 0, 0, 0, ()))
 
     def strategy(self) -> Strategy:
@@ -408,36 +395,26 @@ class Search:
         assert recipe is not None
         islands = self.run.islands
         inputs = RecipeInputs(self.run.axes, ("evaluate",), (), islands, self.budget)
-        strategy = recipe.strategy(inputs)
-        return self.ablation.strategy(strategy) if self.ablation else strategy
+        return recipe.strategy(inputs)
 
     def done(self, order: Iterator[int]) -> Outcomes:
         """Spends the budget, in the order of `Machine.order`."""
         flying: dict[int, tuple[Draft, Child]] = {}
         curve: dict[str, float] = {}
-        spent: dict[str, float] = {}
         settled = 0
         for turn in order:
             if turn >= 0:
                 flying[turn] = self._bred(turn)
                 continue
             draft, child = flying.pop(~turn)
-            best = self.memory.islands[draft.island].best(1)[0].quality
-            before = len(self.memory.entrants)
             self._settle(draft, child)
-            self._count(draft, best, measured=len(self.memory.entrants) > before)
             settled += 1
-            reached = self.truth[self.memory.best().program]
             if settled in POINTS or settled == self.budget:
-                curve[str(settled)] = reached
-            if self.mix:
-                steps = range(COST_STEP, int(self.mix.spent) + 1, COST_STEP)
-                spent.update({str(step): reached for step in steps if str(step) not in spent})
+                curve[str(settled)] = self.truth[self.memory.best().program]
         cells = sum(island.size for island in self.memory.islands)
         return Outcomes(
-            curve, self.deepest, self.first, self.failed, self.duplicates, cells, self.trials,
-            spent, self.mix.written if self.mix else {},
-        )  # fmt: skip
+            curve, self.deepest, self.first, self.failed, self.duplicates, cells, self.trials
+        )
 
     def _bred(self, ordinal: int) -> tuple[Draft, Child]:
         strategy = self.strategy()
@@ -449,9 +426,7 @@ class Search:
                 if move.reset:
                     admission.clear(move.target, reset=True)
                 admission.offer(move.elite, move.target, admission.epoch(move.target))
-        drawn = self.run.draw_operator(ordinal)
-        operator = OPERATORS[self.choice.operator(drawn, self.run.rng(ordinal, "choice"))]
-        self.operator[ordinal] = operator.name
+        operator = OPERATORS[self.run.draw_operator(ordinal)]
         island = self.memory.island(1, ordinal % self.run.islands)
         draft = draft_of(self.memory, self.run, strategy, operator, island, ordinal)  # type: ignore[arg-type]
         born = self.memory.bred[draft.parents[0]]
@@ -469,7 +444,7 @@ class Search:
                 [child] = finished.value
                 break
             replies = [
-                Completion(self._reply(ordinal, prompt.system, prompt.user, rng))
+                Completion(mutating_reply(f"{prompt.system}\n{prompt.user}", prompt.user, rng))
                 for prompt in prompts
             ]
         if isinstance(child, Offspring) and child.point:
@@ -478,11 +453,6 @@ class Search:
             kin.append((child.program.id, child.point.numbers))
         return draft, child
 
-    def _reply(self, ordinal: int, system: str, user: str, rng: Random) -> str:
-        if self.mix:
-            return self.mix.reply(ordinal, system, user, self.run.rng(ordinal, "mix"), rng)
-        return mutating_reply(f"{system}\n{user}", user, rng)
-
     def _nth_child(self, parent: ProgramId, born: int) -> Child:
         rng = Random(f"{self.task.name}/{self.seed}/{parent}/{born}")
         edited = edit(self.memory.known[parent], rng)
@@ -490,19 +460,6 @@ class Search:
             return Failure(FailureKind.UNCHANGED, "no edit changes the program")
         text, note = edited
         return Offspring(Program(text, "python"), note)
-
-    def _count(self, draft: Draft, best: Quality, *, measured: bool) -> None:
-        """Tells the choice of operators how a child fared."""
-        entrants = self.memory.entrants
-        quality = entrants[next(reversed(entrants))].quality if measured else None
-        better = quality is not None and quality > entrants[draft.parents[0]].quality
-        self.choice.settled(
-            self.operator[draft.ordinal],
-            better=better,
-            best=quality is not None and quality > best,
-        )
-        if self.mix:
-            self.mix.settled(draft.ordinal, gain=better)
 
     def _settle(self, draft: Draft, child: Child) -> None:
         self.deepest = max(self.deepest, draft.generation)
@@ -602,7 +559,6 @@ ARMS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "uniform": {"search": FIVE},
     **{f"measured{n}": {"search": {"measurements": n}} for n in (3, 5, 10)},
     "random5": {"search": {"strategy": "random", "measurements": 5}},
-    **{name: {"search": {}} for name in (*ABLATIONS, *MIXES)},
     **{f"patience{n}": {"search": {}, "strategy": {"patience": n}} for n in (5, 10, 40)},
 }
 """Settings that an arm has in place of the defaults."""
@@ -659,20 +615,14 @@ def within_seeds(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float,
     return float(signs.mean()), float(1.96 * signs.std() / math.sqrt(len(signs)))
 
 
-def report(
-    rows: Sequence[Mapping[str, Any]], subject: str, budget: int, cost: int | None = None
-) -> Iterator[str]:
-    """Yields the lines of the table: medians of each arm, and the subject's A12 against it.
-
-    They are those at the end, or once models had cost so much.
-    """
-    curve, last = ("curve", str(budget)) if cost is None else ("spent", str(cost))
+def report(rows: Sequence[Mapping[str, Any]], subject: str, budget: int) -> Iterator[str]:
+    """Yields the lines of the table: medians of each arm, and the subject's A12 against it."""
     rows = [row for row in rows if row["budget"] == budget]
     for edits in dict.fromkeys(row["edits"] for row in rows):
         for task in dict.fromkeys(row["task"] for row in rows):
             mine = [r for r in rows if r["edits"] == edits and r["task"] == task]
             ends = {
-                arm: [r[curve][last] for r in mine if r["arm"] == arm]
+                arm: [r["curve"][str(budget)] for r in mine if r["arm"] == arm]
                 for arm in dict.fromkeys(r["arm"] for r in mine)
             }
             for arm, values in ends.items():
@@ -682,11 +632,6 @@ def report(
                 text += f"  deepest {median(r['deepest'] for r in mine if r['arm'] == arm):g}"
                 text += f"  of the seed {median(r['first'] for r in mine if r['arm'] == arm):g}"
                 text += f"  cells {median(r['cells'] for r in mine if r['arm'] == arm):g}"
-                written = [r["written"] for r in mine if r["arm"] == arm]
-                for model in written[0]:
-                    shares = [each[model] for each in written]
-                    children, gains = (sum(each) for each in zip(*shares, strict=True))
-                    text += f"  {model} {gains} of {children}"
                 if arm != subject and subject in ends:
                     value, under, over = a12(ends[subject], values)
                     text += f"  A12 {value:.2f} [{under:.2f}, {over:.2f}]"
@@ -710,8 +655,6 @@ def main() -> None:
                         help="in the place of --in-flight: seconds of a request, requests at once, "
                              "seconds of a trial, sandboxes")  # fmt: skip
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--cost", type=int,
-                        help="compare mixes of models once they have cost so much")  # fmt: skip
     parser.add_argument("--subject", default="map_elites", help="the arm that is compared")
     parser.add_argument("--results", type=Path, default=Path("search-results.jsonl"),
                         help="file that keeps finished searches; read again to go on")  # fmt: skip
@@ -738,7 +681,7 @@ def main() -> None:
             file.write(json.dumps(row) + "\n")
             file.flush()
     rows = sorted((row for row in done if key(row) in wanted), key=lambda row: jobs.index(key(row)))
-    print("\n".join(report(rows, options.subject, options.budget, options.cost)))
+    print("\n".join(report(rows, options.subject, options.budget)))
     print(f"{sum(row['cpu'] for row in rows):.0f} s of CPU")
 
 

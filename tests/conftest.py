@@ -10,6 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
+import redis.asyncio
+from fakeredis import FakeAsyncRedis, FakeRedis, FakeServer
 from hypothesis import HealthCheck, settings
 from sqlalchemy import make_url
 
@@ -20,7 +22,7 @@ from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 from tests.contracts.attack_times import PROPERTY, listing
 
-pytest_plugins = ["tests.processes"]
+pytest_plugins = ["tests.groups"]
 
 
 def pytest_configure() -> None:
@@ -162,6 +164,20 @@ def broker(valkey: str) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(valkey) as client:
         client.flushall()
         yield client
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> redis.Redis:
+    """A client of an empty Redis in this process, which every address leads to.
+
+    It has Redis's commands; what a server does besides (it starts, ends and counts) needs `valkey`.
+    """
+    server = FakeServer()
+    monkeypatch.setattr(redis.Redis, "from_url", lambda url, **options: FakeRedis(server=server))
+    monkeypatch.setattr(
+        redis.asyncio.Redis, "from_url", lambda url, **options: FakeAsyncRedis(server=server)
+    )
+    return FakeRedis(server=server)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.e2e.deployment import SOCKET, Deployment, until
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.timing, pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 PROPOSALS = 100
 RUN = "chaos"

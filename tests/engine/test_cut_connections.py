@@ -24,6 +24,8 @@ from tests.engine.conftest import new_run, table
 from tests.engine.executors import Numbers, RecordedMessages, UnreliableQueue, planned, settled
 from tests.engine.toy import problem
 
+pytestmark = pytest.mark.timing
+
 PACE = Pace(retry_seconds=0.0)
 THREADS = 32
 CONNECTIONS = 8

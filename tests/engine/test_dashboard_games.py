@@ -156,7 +156,7 @@ def test_each_trial_of_a_player_is_named_by_its_stage(ctx: Context, served: Serv
 
 
 def test_a_game_at_work_has_the_moves_that_its_worker_shows(
-    ctx: Context, store: SqlStore, broker: redis.Redis, valkey: str
+    ctx: Context, store: SqlStore, commands: redis.Redis
 ):
     run = played(ctx, game(), budget=4)
     with psycopg.connect(address_of(store)) as connection:
@@ -166,15 +166,15 @@ def test_a_game_at_work_has_the_moves_that_its_worker_shows(
             ") RETURNING id"
         ).fetchall()
     connect_four, unknown, nonsense = sorted(trial for [trial] in ids)
-    shown = LiveMoves(valkey)
+    shown = LiveMoves(NO_QUEUE)
     shown.show(connect_four, ["4", "4"])
     shown.show(connect_four, ["4", "4", "3"])
     shown.show(unknown, ["<b>up</b>"])
-    broker.set(f"evoq:moves:{nonsense}", '{"moves": [1]}')
+    commands.set(f"evoq:moves:{nonsense}", '{"moves": [1]}')
     toy = game()
     ctx = replace(ctx, problem=lambda digest: toy)
 
-    with serving(ctx, valkey, Place(port=0, token=TOKEN), pages=False) as dashboard:
+    with serving(ctx, NO_QUEUE, Place(port=0, token=TOKEN), pages=False) as dashboard:
         boards = get(dashboard, f"/api/runs/{run}/games")["boards"]
         frames = get(dashboard, f"/api/runs/{run}/events?limit=1000")
 
@@ -184,11 +184,11 @@ def test_a_game_at_work_has_the_moves_that_its_worker_shows(
     assert (at_work[unknown]["moves"], at_work[unknown]["position"]) == (["<b>up</b>"], "")
     assert at_work[nonsense]["moves"] == []
     assert "<b>up</b>" not in frames
-    assert 0 < broker.ttl(f"evoq:moves:{connect_four}") <= 60
+    assert 0 < commands.ttl(f"evoq:moves:{connect_four}") <= 60
 
 
 def test_a_client_that_asks_gets_moves_between_the_frames_that_everybody_gets(
-    ctx: Context, store: SqlStore, broker: redis.Redis, valkey: str
+    ctx: Context, store: SqlStore, commands: redis.Redis
 ):
     run = played(ctx, game(), budget=4)
     with psycopg.connect(address_of(store)) as connection:
@@ -196,13 +196,13 @@ def test_a_client_that_asks_gets_moves_between_the_frames_that_everybody_gets(
             "UPDATE trials SET evaluation = NULL, leased_until = 'infinity' WHERE id = ("
             " SELECT max(id) FROM trials WHERE cardinality(players) = 2) RETURNING id"
         ).fetchall()
-    shown, toy = LiveMoves(valkey), game()
+    shown, toy = LiveMoves(NO_QUEUE), game()
     shown.show(trial, ["4"])
     ctx = replace(ctx, problem=lambda digest: toy)
     events: list[str] = []
     moves: list[LiveGame] = []
 
-    with serving(ctx, valkey, Place(port=0, token=TOKEN), pages=False) as dashboard:
+    with serving(ctx, NO_QUEUE, Place(port=0, token=TOKEN), pages=False) as dashboard:
         address = f"{base(dashboard).replace('http', 'ws', 1)}/ws?run={run}&after=0"
         with connect(f"{address}&moves=true") as asking, connect(address) as other:
             recorded = get(dashboard, f"/api/runs/{run}/events?limit=1000").splitlines()

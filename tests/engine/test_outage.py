@@ -143,6 +143,7 @@ def test_a_server_that_answers_or_refuses_is_not_noted(
             assert [looks.silent() for _ in range(2)] == [False, False]
 
 
+@pytest.mark.timing
 def test_one_connection_shows_a_server_that_is_frozen_later(
     postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ def test_a_ledger_without_room_is_distinguished_from_one_that_is_out_of_reach(
         tx.problems.add(problem())
 
 
+@pytest.mark.timing
 def test_a_process_that_is_frozen_loses_its_locks(store: SqlStore, database: str) -> None:
     run = a_run(store)
     hasty = SqlStore(database, idle_seconds=0.3)

@@ -89,6 +89,7 @@ class TestCeleryExecutor(ExecutorContract):
         assert "evaluate 1: 1 steps not enqueued" in lines[0]
         assert "evaluate 2: 2 steps not enqueued" in lines[1]
 
+    @pytest.mark.timing
     def test_messages_are_published_after_a_restart_of_the_broker(self, tmp_path: Path) -> None:
         server = EmbeddedValkey(tmp_path)
         address = server.start()

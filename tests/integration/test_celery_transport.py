@@ -25,6 +25,7 @@ RESTARTS = 2
 """One in order, and one by SIGKILL."""
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 def test_a_worker_outlives_restarts_of_the_broker_under_running_steps(tmp_path: Path) -> None:
     server = EmbeddedValkey(tmp_path / "valkey")

@@ -618,6 +618,7 @@ def test_an_interrupted_run_is_paused_and_ends_at_exactly_its_budget(evoq: Evoq,
     ends_at_exactly(budget, longer.json)
 
 
+@pytest.mark.timing
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_run_whose_command_is_killed_ends_at_exactly_its_budget(

@@ -8,6 +8,8 @@ import pytest
 
 from app.embedded.children import ChildProcess, Ending
 
+pytestmark = pytest.mark.timing
+
 
 class Clock:
     """Seconds that pass only while a caller waits."""

@@ -100,6 +100,7 @@ def test_a_second_start_ends_the_server_of_the_first_and_keeps_its_rows(home: Pa
     second.stop()
 
 
+@pytest.mark.timing
 @on_linux
 def test_a_server_ends_with_the_process_that_started_it(home: Path) -> None:
     parent = start_elsewhere(home)
@@ -110,6 +111,7 @@ def test_a_server_ends_with_the_process_that_started_it(home: Path) -> None:
     close_socket_folder(home)
 
 
+@pytest.mark.timing
 def test_a_crashed_server_restarts_at_the_same_address_with_its_rows(
     home: Path,
 ) -> None:

@@ -189,6 +189,7 @@ def test_no_supervisor_is_started_while_another_ends(
         EmbeddedStack(tmp_path).begin()
 
 
+@pytest.mark.timing
 def test_workers_end_with_a_killed_supervisor_and_all_with_the_next_client_that_is_killed(
     root: Path, tmp_path: Path, make: Callable[..., EmbeddedStack]
 ) -> None:
@@ -211,6 +212,7 @@ def test_workers_end_with_a_killed_supervisor_and_all_with_the_next_client_that_
     until(lambda: not living(again), what="the end of every process")
 
 
+@pytest.mark.timing
 def test_processes_that_outlived_their_supervisor_are_ended_by_the_next_start(
     root: Path, make: Callable[..., EmbeddedStack]
 ) -> None:
@@ -266,6 +268,7 @@ def test_a_forked_worker_has_its_own_environment_and_nothing_of_the_supervisor(
     assert b"NOTED" not in environment.keys() & os.environb.keys()
 
 
+@pytest.mark.timing
 def test_a_worker_whose_interpreter_would_differ_is_not_forked_and_comes_back_too(
     root: Path, tmp_path: Path, valkey: str, broker: redis.Redis
 ) -> None:
@@ -289,6 +292,7 @@ def test_a_worker_whose_interpreter_would_differ_is_not_forked_and_comes_back_to
     assert living({"worker-cpu-1": again}) == set()
 
 
+@pytest.mark.timing
 def test_a_killed_worker_and_a_killed_server_come_back(
     kept: EmbeddedStack, kept_root: Path
 ) -> None:
@@ -313,6 +317,7 @@ def test_a_killed_worker_and_a_killed_server_come_back(
     assert forked(identities(root)["worker-cpu-1"])
 
 
+@pytest.mark.timing
 def test_a_worker_that_cannot_be_started_for_a_while_comes_back(
     kept: EmbeddedStack, kept_root: Path
 ) -> None:

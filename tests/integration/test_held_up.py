@@ -20,6 +20,8 @@ from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 from tests.integration.worker_double import until
 
+pytestmark = pytest.mark.timing
+
 SECONDS = 6.0
 
 

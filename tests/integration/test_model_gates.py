@@ -16,7 +16,8 @@ from redis.asyncio import Redis
 from app.adapters.model.congestion import status as endpoint_status
 from app.adapters.model.congestion.engine_queue import EngineQueue, metrics_url, parse
 from app.adapters.model.congestion.gate import AdaptiveGate, Ended, RequestResult, Semaphore
-from app.adapters.model.congestion.status import EndpointStatus, published, without_secrets
+from app.adapters.model.congestion.slots import connected
+from app.adapters.model.congestion.status import EndpointStatus, publish, published, without_secrets
 from app.adapters.model.congestion.window import Bounds
 from app.adapters.model.providers import gates
 from app.adapters.model.providers.event_loop import ModelLoop
@@ -438,20 +439,19 @@ def test_the_status_of_endpoints_is_published(valkey: str) -> None:
     assert "in flight" in found[0].text
 
 
-@pytest.mark.usefixtures("unhurried")
-def test_the_statuses_of_several_workers_are_added_up(valkey: str) -> None:
-    async def work() -> None:
-        from app.adapters.model.congestion.slots import connected
-        from app.adapters.model.congestion.status import publish
+@pytest.mark.usefixtures("commands")
+def test_the_statuses_of_several_workers_are_added_up() -> None:
+    address = "redis://nowhere"
 
-        client = connected(valkey)
+    async def work() -> None:
+        client = connected(address)
         for worker in ("a", "b"):
             status = EndpointStatus("http://many/v1", 8, 16, 5, 1, {"busy": 2, "answered": 9})
             await publish(client, worker, [status])
         await client.aclose()
 
     run(work)
-    [found] = [each for each in published(valkey) if each.endpoint == "http://many/v1"]
+    [found] = [each for each in published(address) if each.endpoint == "http://many/v1"]
     assert (found.window, found.most, found.in_flight, found.workers) == (16, 32, 10, 2)
     assert found.recent == {"busy": 4, "answered": 18}
     assert found.text == (

@@ -1,13 +1,11 @@
-"""The slots of a deployment, with leases in a real Valkey."""
+"""The slots of a deployment, with a real Valkey: what ends, waits and is served in turn."""
 
 import asyncio
 import signal
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,9 +14,8 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from app.adapters.model.congestion import slots as module
-from app.adapters.model.congestion.slots import DeploymentSlots
 from app.embedded.valkey import EmbeddedValkey
+from tests.unit.adapters.model.test_slots import Load, Opening, Worker, run, until
 
 HOLDER = """
 import asyncio, sys
@@ -57,84 +54,9 @@ def address(started: tuple[EmbeddedValkey, str]) -> str:
     return address
 
 
-class Worker:
-    """A process of the deployment: a client of its own, and the slots of its endpoints."""
-
-    def __init__(self, address: str, lease_seconds: float) -> None:
-        self._redis = patient(address)
-        self._lease_seconds = lease_seconds
-        self._slots: dict[str, DeploymentSlots] = {}
-
-    async def take(self, endpoint: str, limit: int, slots: int = 1) -> list[str]:
-        if endpoint not in self._slots:
-            self._slots[endpoint] = DeploymentSlots(
-                self._redis, endpoint, limit, lease_seconds=self._lease_seconds
-            )
-        return await self._slots[endpoint].take(slots)
-
-    async def give(self, endpoint: str, names: Sequence[str]) -> None:
-        await self._slots[endpoint].give(names)
-
-    @asynccontextmanager
-    async def slot(self, endpoint: str, limit: int) -> AsyncIterator[None]:
-        names = await self.take(endpoint, limit)
-        try:
-            yield
-        finally:
-            await self.give(endpoint, names)
-
-    def waiting(self, endpoint: str) -> int:
-        return self._slots[endpoint].waiting if endpoint in self._slots else 0
-
-    async def close(self) -> None:
-        for slots in self._slots.values():
-            await slots.close()
-        await self._redis.aclose()
-
-
-class Load:
-    """Requests in flight, and those that are done, by name."""
-
-    def __init__(self) -> None:
-        self.inside = self.most = 0
-        self.done: Counter[str] = Counter()
-
-    async def work(self, worker: Worker, limit: int, seconds: float, name: str = "") -> None:
-        async with worker.slot("e", limit):
-            self.inside += 1
-            self.most = max(self.most, self.inside)
-            await asyncio.sleep(seconds)
-            self.inside -= 1
-            self.done[name] += 1
-
-
-def patient(address: str) -> Redis:
-    """A client that takes a Redis for gone when it is gone, and not when the machine is crowded."""
-    return Redis.from_url(address, socket_timeout=120.0, retry=Retry(NoBackoff(), 0))
-
-
-def run(
-    address: str, n: int, act: Callable[..., Awaitable[None]], lease_seconds: float = 60.0
-) -> None:
-    async def main() -> None:
-        async with AsyncExitStack() as stack:
-            workers = [Worker(address, lease_seconds) for _ in range(n)]
-            for worker in workers:
-                stack.push_async_callback(worker.close)
-            await asyncio.wait_for(act(*workers), 200)
-
-    asyncio.run(main())
-
-
-def test_all_workers_together_hold_no_more_than_the_limit(address: str) -> None:
-    load = Load()
-
-    async def act(*workers: Worker) -> None:
-        await asyncio.gather(*(load.work(workers[n % 4], 6, 0.01) for n in range(200)))
-
-    run(address, 4, act)
-    assert load.most == 6
-    assert load.done[""] == 200
+def patient(address: str) -> Opening:
+    """Opens clients that a crowded machine does not make take a Redis for gone."""
+    return lambda: Redis.from_url(address, socket_timeout=120.0, retry=Retry(NoBackoff(), 0))
 
 
 def test_a_busy_worker_does_not_starve_another(address: str) -> None:
@@ -151,34 +73,8 @@ def test_a_busy_worker_does_not_starve_another(address: str) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    run(address, 2, act)
+    run(patient(address), 2, act)
     assert load.done["modest"] == 10
-
-
-async def until(true: Callable[[], object]) -> None:
-    """Waits; `run` says how long at most."""
-    while not true():
-        await asyncio.sleep(0.02)
-
-
-def test_slots_of_one_request_are_taken_together_and_within_the_limit(address: str) -> None:
-    inside, most = 0, 0
-
-    async def act(*workers: Worker) -> None:
-        async def one(worker: Worker, wanted: int) -> None:
-            nonlocal inside, most
-            names = await worker.take("e", 6, wanted)
-            assert len(names) == wanted
-            inside += wanted
-            most = max(most, inside)
-            await asyncio.sleep(0.01)
-            inside -= wanted
-            await worker.give("e", names)
-
-        await asyncio.gather(*(one(workers[n % 3], 1 + n % 5) for n in range(60)))
-
-    run(address, 3, act)
-    assert most <= 6
 
 
 def test_a_request_of_many_slots_is_not_starved_by_single_ones(address: str) -> None:
@@ -195,40 +91,10 @@ def test_a_request_of_many_slots_is_not_starved_by_single_ones(address: str) -> 
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    run(address, 2, act)
+    run(patient(address), 2, act)
 
 
-def test_more_slots_than_there_are_is_all_of_them(address: str) -> None:
-    async def act(worker: Worker) -> None:
-        names = await worker.take("e", 2, 8)
-        assert len(names) == 2
-        await worker.give("e", names)
-
-    run(address, 1, act)
-
-
-def test_requests_of_one_worker_are_served_in_order(address: str) -> None:
-    order: list[int] = []
-
-    async def act(worker: Worker) -> None:
-        async def one(n: int) -> None:
-            async with worker.slot("e", 1):
-                order.append(n)
-
-        await asyncio.gather(*(one(n) for n in range(20)))
-
-    run(address, 1, act)
-    assert order == list(range(20))
-
-
-def test_endpoints_are_counted_apart(address: str) -> None:
-    async def act(worker: Worker) -> None:
-        async with worker.slot("one", 1), worker.slot("other", 1):
-            pass
-
-    run(address, 1, act)
-
-
+@pytest.mark.timing
 def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, address, "5"], stdout=subprocess.PIPE, text=True
@@ -252,28 +118,12 @@ def test_a_killed_process_frees_its_slots_when_its_lease_ends(address: str) -> N
 
     load = Load()
     try:
-        run(address, 1, act)
+        run(patient(address), 1, act)
     finally:
         holder.kill()
         holder.wait()
         holder.stdout.close()
     assert load.done[""] == 1
-
-
-def test_a_cancelled_request_frees_its_slot(address: str) -> None:
-    async def act(holder: Worker, other: Worker) -> None:
-        async with holder.slot("e", 1):
-            waits = asyncio.create_task(Load().work(other, 1, 0.0))
-            await asyncio.sleep(0.1)
-            assert other.waiting("e") == 1
-            waits.cancel()
-            await asyncio.gather(waits, return_exceptions=True)
-        async with holder.slot("e", 1):
-            pass
-        async with other.slot("e", 1):
-            pass
-
-    run(address, 2, act)
 
 
 def test_waiting_costs_a_few_commands_a_second(address: str) -> None:
@@ -289,38 +139,7 @@ def test_waiting_costs_a_few_commands_a_second(address: str) -> None:
             await asyncio.gather(*waits)
         assert spent <= 27 * seconds, "a look is a script of up to ten commands, once a second"
 
-    run(address, 2, act)
-
-
-def test_a_slot_given_back_wakes_the_next_worker_before_it_polls(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "POLL_SECONDS", 600.0)
-
-    async def act(holder: Worker, other: Worker) -> None:
-        with redis.Redis.from_url(address) as client:
-            async with holder.slot("e", 1):
-                waits = asyncio.create_task(Load().work(other, 1, 0.0))
-                await until(lambda: client.keys("evoq:slots:*:next"))
-            await waits
-
-    run(address, 2, act, lease_seconds=600.0)
-
-
-def test_a_flushed_redis_forgets_for_a_third_of_a_lease_only(address: str) -> None:
-    async def act(holder: Worker, other: Worker) -> None:
-        with redis.Redis.from_url(address) as client:
-            async with holder.slot("e", 1):
-                client.flushall()
-                await until(lambda: client.keys("evoq:slots:*:held"))
-                waits = asyncio.create_task(Load().work(other, 1, 0.0))
-                await until(lambda: client.keys("evoq:slots:*:next") or waits.done())
-                assert not waits.done(), "the slot was entered again"
-                client.flushall()
-                await until(lambda: client.keys("evoq:slots:*:held"))
-            await waits
-
-    run(address, 2, act, lease_seconds=6.0)
+    run(patient(address), 2, act)
 
 
 def test_without_redis_a_worker_makes_one_request_at_a_time(
@@ -331,7 +150,7 @@ def test_without_redis_a_worker_makes_one_request_at_a_time(
     async def act(worker: Worker) -> None:
         await asyncio.gather(*(load.work(worker, 8, 0.01) for _ in range(20)))
 
-    run(f"unix://{tmp_path}/nothing.sock", 1, act)
+    run(patient(f"unix://{tmp_path}/nothing.sock"), 1, act)
     assert load.done[""] == 20
     assert load.most == 1
     assert caplog.text.count("does not answer") == 1
@@ -365,7 +184,7 @@ def test_requests_continue_while_redis_is_away(
         await asyncio.gather(*tasks)
 
     with caplog.at_level("INFO"):
-        run(address, 1, act)
+        run(patient(address), 1, act)
     assert load.most == 3
 
 
@@ -386,6 +205,6 @@ def test_workers_without_redis_keep_to_the_limit_together(
         await early.give("e", names[7:8])
         await asyncio.gather(*tasks)
 
-    run(address, 2, act)
+    run(patient(address), 2, act)
     assert load.done[""] == 20
     assert load.most == 8

@@ -248,6 +248,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize(("charge", "survives"), [("adopted", False), ("released", True)])
 def test_what_a_killed_worker_had_in_its_charge_is_killed_with_it(
     charge: str, survives: bool, repository: Path
@@ -285,6 +286,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.timing
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere semaphores are not to be seen")
 def test_what_a_killed_worker_shared_with_its_engine_is_removed(repository: Path):
     worker = subprocess.Popen(

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import redis
 
 from app.adapters.problems import load
@@ -16,6 +17,8 @@ from tests.engine.conftest import ctx, new_run  # noqa: F401  ctx is a fixture
 from tests.engine.test_nested import check_accounts
 from tests.integration.cli import EVALUATOR, problem_folder
 from tests.integration.killed_workers import queued_runs
+
+pytestmark = pytest.mark.timing
 
 SLICE = 3
 IN_PROGRESS = """

@@ -73,6 +73,7 @@ def test_a_cgroup_is_removed_with_its_sandbox(folder: Path) -> None:
     assert len(left(folder)) == before
 
 
+@pytest.mark.timing
 def test_the_next_worker_removes_the_cgroups_of_a_killed_one(folder: Path) -> None:
     with worker(ProcessSandbox, idle) as killed:
         mine = f"evoq-{killed.pid}-*"

@@ -187,6 +187,7 @@ def test_a_dockerfile_without_docker_says_what_to_do(tmp_path: Path) -> None:
     assert environments.interpreter(replace(of, image="any")) == sys.executable
 
 
+@pytest.mark.timing
 def test_an_environment_of_a_killed_worker_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,6 +288,7 @@ def test_an_image_that_was_pruned_is_built_again(no_images: None) -> None:
     sandbox.close()
 
 
+@pytest.mark.timing
 @pytest.mark.docker
 @pytest.mark.slow
 def test_the_build_of_a_killed_worker_does_not_block_the_next(no_images: None) -> None:

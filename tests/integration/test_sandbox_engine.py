@@ -149,6 +149,7 @@ def patiently(run: Callable[[], Ran]) -> Ran:
             time.sleep(0.3)
 
 
+@pytest.mark.timing
 @pytest.mark.docker
 @pytest.mark.slow
 def test_a_restarted_engine_loses_no_trial_and_blames_no_program(
@@ -191,6 +192,7 @@ def wait_until_empty(engine: OwnEngine) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.timing
 @pytest.mark.docker
 @pytest.mark.slow
 def test_a_frozen_engine_is_unavailable_and_blames_no_program(engine: OwnEngine) -> None:

@@ -21,6 +21,8 @@ from tests.contracts.sandbox import WHOLE_CORPUS, last_outcome
 from tests.contracts.sandbox_attacks import PROBLEM, AttackContract, score
 from tests.integration.pids_box import Box, pids_box
 
+pytestmark = pytest.mark.timing
+
 POOL = PoolSettings(max_sandboxes=1, spares=0)
 LIMITS = Limits(wall_seconds=0.6, cpu_seconds=60.0, memory_mib=1024, processes=24)
 """Memory beyond what this many processes take, so that nothing but the deadline ends a bomb, which

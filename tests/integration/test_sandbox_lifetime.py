@@ -98,6 +98,7 @@ def sandbox_processes() -> set[int]:
     return pids
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("then", [idle, stuck], ids=["idle", "in a trial"])
 def test_sandboxes_end_with_a_worker_that_is_killed(
     then: Callable[[Sandbox], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -113,6 +114,7 @@ def test_sandboxes_end_with_a_worker_that_is_killed(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.timing
 def test_the_next_worker_removes_the_folders_of_one_that_was_killed_with_its_sandboxes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,6 +210,7 @@ def test_a_sandbox_survives_the_thread_that_booted_it() -> None:
     sandbox.close()
 
 
+@pytest.mark.timing
 def test_a_sandbox_that_is_killed_is_replaced_without_losing_its_trial() -> None:
     sandbox = ProcessSandbox()
     before = sandbox_processes()
@@ -344,6 +347,7 @@ def test_a_container_of_another_machine_that_runs_is_no_orphan() -> None:
     assert gone(elsewhere, created=NOW - 3600.0, runs=False)
 
 
+@pytest.mark.timing
 @pytest.mark.docker
 def test_containers_end_with_a_worker_that_is_killed() -> None:
     docker_sandbox().close()
@@ -391,6 +395,7 @@ def containers_left_of(pid: int) -> list[str]:
         time.sleep(0.2)
 
 
+@pytest.mark.timing
 @pytest.mark.docker
 def test_the_next_worker_removes_a_container_that_cannot_end_by_itself(
     monkeypatch: pytest.MonkeyPatch,

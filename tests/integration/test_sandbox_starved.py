@@ -17,6 +17,8 @@ from app.domain.problem import Evaluator, Job, Limits, Mode
 from app.ports.protocols import Starved
 from tests.integration.test_sandbox_process import sandbox_behind
 
+pytestmark = pytest.mark.timing
+
 WALL_SECONDS = 1.0
 BRIEF = Limits(wall_seconds=0.5)
 EVALUATOR = Evaluator(

@@ -36,6 +36,8 @@ from tests.integration.game_examples import copied, copied_chess
 from tests.integration.killed_workers import queued_runs
 from tests.integration.mock_llm import Mock, mock_llm
 
+pytestmark = pytest.mark.timing
+
 ENTRANTS = 2
 GENERATIONS = {"connect_four": 2}
 if os.environ.get("TOURNAMENTS") == "whole":

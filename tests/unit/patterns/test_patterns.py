@@ -395,6 +395,7 @@ def test_candidates_beyond_the_budget_are_not_started(base: Path):
         CandidateBudget(-1)
 
 
+@pytest.mark.timing
 def test_a_killed_candidate_gives_back_what_it_did_not_spend(base: Path):
     def dies(path: Path) -> bool:
         Speculate([add("x")])(path)
@@ -472,6 +473,7 @@ def test_terms_out_of_range_are_refused(base: Path, terms: dict[str, int]):
         Speculate([add("x")], **terms)(base)  # type: ignore[arg-type]
 
 
+@pytest.mark.timing
 def test_candidates_end_with_the_process_of_the_pattern(base: Path, tmp_path: Path):
     signs = tmp_path / "signs"
     signs.mkdir()
