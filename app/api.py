@@ -1,4 +1,4 @@
-"""The Python interface: `evolve` and `evolve_function`; docs/python.md has examples.
+"""The Python interface, which the package `evoqueue` offers: `evolve` and `evolve_function`.
 
 A search runs where `evoq run` would run it.  No program and no evaluator is ever called in the
 process of the caller.

@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from app.adapters.store.sql import SqlStore
     from app.adapters.store.worker_time import WorkerTimeRecorder
 
-_INFRA = Path(__file__).parents[1] / "infra"
 
 LEDGER_PATIENCE_SECONDS = 20.0
 """How long a step waits for an absent Postgres: longer than a restart, shorter than a lease."""
@@ -236,7 +235,7 @@ def open_sandbox(
       Unavailable: A backend was named and does not answer.
     """
     show = log.warning if tell is None else tell
-    return choose(settings, infra=_INFRA, show_progress=show, may_build=may_build)
+    return choose(settings, show_progress=show, may_build=may_build)
 
 
 def celery_executor(redis_url: str | None = None) -> CeleryExecutor:

@@ -9,6 +9,8 @@ from random import Random
 
 import psycopg
 import pytest
+from alembic import command
+from alembic.config import Config
 from alembic.script import ScriptDirectory
 from psycopg.errors import CheckViolation, ProgramLimitExceeded
 from sqlalchemy import create_engine, text
@@ -210,8 +212,23 @@ def test_the_schema_goes_up_and_down_again(empty_database: str) -> None:
     assert schema.version(empty_database).current
 
 
+def test_alembic_upgrades_the_database_that_the_variable_names(
+    database: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EVOQ_DATABASE_URL", raising=False)
+    config = Config(str(repository / "alembic.ini"))
+    with pytest.raises(SystemExit, match="set EVOQ_DATABASE_URL to the database's address"):
+        command.upgrade(config, "head")
+
+    monkeypatch.setenv("EVOQ_DATABASE_URL", database)
+    command.upgrade(config, "head")
+    assert schema.version(database).current
+
+
 def test_the_schema_that_is_needed_is_that_of_the_last_migration(repository: Path) -> None:
-    script = ScriptDirectory(str(repository / "migrations")).get_revision(schema.NEEDED)
+    script = ScriptDirectory(str(repository / "app/adapters/store/migrations")).get_revision(
+        schema.NEEDED
+    )
     assert script.is_head
     statements = "\n".join(script.module._UP).encode()
     assert f"0001_{hashlib.sha256(statements).hexdigest()[:8]}" == schema.NEEDED

@@ -16,7 +16,7 @@ from app.adapters.sandbox.engine import DEFAULT_IMAGE
 from tests.contracts.sandbox import WHOLE_CORPUS
 
 _BASE_IMAGE = "python:3.13-slim"
-"""As in infra/sandbox/Dockerfile."""
+"""As in app/adapters/sandbox/image/Dockerfile."""
 
 # Since Linux 6.8 gVisor of 2022 takes any network namespace for the machine's own.
 RUNSC_ARGUMENTS = ["--platform=ptrace", "--network=none"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app.api import evolve
 from app.config.layers import UsageError
 from app.domain.problem import ProblemError
+from evoqueue import evolve
 from tests.integration.cli import problem_folder
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,11 +22,11 @@ import psutil
 import pytest
 
 from app.adapters.store.sql import SqlStore
-from app.api import evolve
 from app.domain.run import RunState
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.stack import attach
 from app.reports.folder import draw
+from evoqueue import evolve
 from tests.integration import dashboard_runs
 from tests.integration.cli import CONFIG, EVALUATOR, STAGED, Evoq, problem_folder
 from tests.integration.conftest import SHAPING, not_drawn

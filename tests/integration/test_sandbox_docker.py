@@ -4,7 +4,6 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -17,6 +16,7 @@ from app.adapters.sandbox.bundle import (
     harness_frame,
     harness_texts,
 )
+from app.adapters.sandbox.containers import IMAGE
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
 from app.adapters.sandbox.engine import DEFAULT_IMAGE
 from app.adapters.sandbox.engine_socket import engine_answers
@@ -41,7 +41,6 @@ from tests.contracts.sandbox import (
 
 OWNER = os.environ.setdefault("SANDBOX_TEST_OWNER", f"tests-{uuid4().hex[:12]}")
 """Labels what these tests and the processes they start make, so that others may use the engine."""
-INFRA = Path(__file__).parents[2] / "infra"
 
 
 def require_engine() -> None:
@@ -49,13 +48,15 @@ def require_engine() -> None:
     if not engine_answers(30.0):
         pytest.skip("no Docker engine answers")
     if not Images().has_default():
-        pytest.skip(f"no image {DEFAULT_IMAGE}: docker build -t {DEFAULT_IMAGE} infra/sandbox")
+        pytest.skip(
+            f"no image {DEFAULT_IMAGE}: docker build -t {DEFAULT_IMAGE} app/adapters/sandbox/image"
+        )
 
 
 def docker_sandbox(pool: PoolSettings = POOL, *, runtime: str = "") -> DockerSandbox:
     """Returns a sandbox of containers as a deployment has it, or skips with the reason."""
     require_engine()
-    settings = ContainerSettings(runtime, seccomp=profile("", INFRA / "seccomp.json"), owner=OWNER)
+    settings = ContainerSettings(runtime, seccomp=profile("", IMAGE / "seccomp.json"), owner=OWNER)
     return DockerSandbox(pool, settings=settings)
 
 

@@ -34,7 +34,7 @@ from tests.contracts.sandbox_attacks import (
 )
 from tests.integration.own_engine import OwnEngine, own_engine
 from tests.integration.test_sandbox_claims import broken_claims, outside_of_sandboxes
-from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox, require_engine
+from tests.integration.test_sandbox_docker import OWNER, docker_sandbox, require_engine
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 POOL = PoolSettings(max_sandboxes=2, spares=0)
@@ -70,8 +70,8 @@ def test_an_engine_that_never_answers_is_left_by_name_only() -> None:
     assert not engine_answers(1.0)
     assert clear_orphans(SandboxSettings()) == 0
     with pytest.raises(Unavailable, match="no Docker engine answers"):
-        choose(SandboxSettings(cells=1, spares=0), infra=INFRA)
-    sandbox = choose(SandboxSettings(backend="process", cells=1, spares=0), infra=INFRA)
+        choose(SandboxSettings(cells=1, spares=0))
+    sandbox = choose(SandboxSettings(backend="process", cells=1, spares=0))
     assert isinstance(sandbox, ProcessSandbox)
     assert metrics(sandbox.run(JOB)) == {"combined_score": 25}
     sandbox.close()

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from app.adapters.sandbox.containers import IMAGE
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox, profile
 from app.adapters.sandbox.pool import PoolSettings
 from app.domain.problem import EvaluatorBroken, Job, Mode
 from app.ports.protocols import Misconfigured, Sandbox
 from tests.contracts.sandbox import LIMITS, SQUARE, metrics, problem
-from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox, require_engine
+from tests.integration.test_sandbox_docker import OWNER, docker_sandbox, require_engine
 
-OURS = INFRA / "seccomp.json"
+OURS = IMAGE / "seccomp.json"
 LOOK = b"""
 import ctypes, os, socket
 

@@ -31,7 +31,7 @@ from app.config.settings import SandboxSettings
 from app.domain.problem import Job, Mode
 from app.ports.protocols import Sandbox, Stopped, Unavailable
 from tests.contracts.sandbox import LIMITS, SQUARE, Withdrawal, metrics, problem
-from tests.integration.test_sandbox_docker import INFRA, OWNER, docker_sandbox
+from tests.integration.test_sandbox_docker import OWNER, docker_sandbox
 
 JOB = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
 
@@ -310,9 +310,9 @@ def test_a_missing_engine_is_unavailable_soon(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(Unavailable):
         sandbox.run(JOB)
     assert not engine_answers(1.0)
-    assert isinstance(choose(SandboxSettings(), infra=INFRA), ProcessSandbox)
+    assert isinstance(choose(SandboxSettings()), ProcessSandbox)
     with pytest.raises(Unavailable):
-        choose(SandboxSettings(backend="docker"), infra=INFRA)
+        choose(SandboxSettings(backend="docker"))
     assert time.monotonic() - started < 120.0
 
 

@@ -31,7 +31,6 @@ class MachineSandbox(Sandbox, Protocol):
 def choose(
     settings: SandboxSettings,
     *,
-    infra: Path,
     show_progress: ShowProgress = no_progress,
     may_build: bool = True,
 ) -> MachineSandbox:
@@ -44,7 +43,6 @@ def choose(
 
     Args:
       settings: Name the backend and its limits.
-      infra: The folder with the seccomp profile and the default image's Dockerfile.
       show_progress: Gets the progress of builds.
       may_build: Whether "auto" may build the default image, which takes minutes once.
 
@@ -69,7 +67,6 @@ def choose(
     sandbox = containers.opened(
         settings,
         _pool(settings),
-        infra=infra,
         build_seconds=_build_seconds(settings),
         show_progress=show_progress,
         may_build=may_build,

@@ -10,6 +10,9 @@ from app.adapters.sandbox.pool import PoolSettings
 from app.config.settings import SandboxSettings
 from app.ports.protocols import Unavailable
 
+IMAGE = Path(__file__).with_name("image")
+"""The folder with the seccomp profile and the default image's Dockerfile."""
+
 ENGINE_SECONDS = 20.0
 """Longest time the engine may take to answer one request."""
 
@@ -18,7 +21,6 @@ def opened(
     settings: SandboxSettings,
     pool: PoolSettings,
     *,
-    infra: Path,
     build_seconds: float,
     show_progress: ShowProgress,
     may_build: bool,
@@ -28,7 +30,6 @@ def opened(
     Args:
       settings: The engine's limits and image.
       pool: How many sandboxes there are, and how long each is used.
-      infra: The folder with the seccomp profile and the default image's Dockerfile.
       build_seconds: Longest time a build may take.
       show_progress: Gets the progress of builds, and why there is no sandbox.
       may_build: Whether "auto" may build the default image.
@@ -47,7 +48,7 @@ def opened(
     container = ContainerSettings(
         settings.runtime,
         settings.cpus,
-        profile(settings.seccomp, infra / "seccomp.json"),
+        profile(settings.seccomp, IMAGE / "seccomp.json"),
         settings.owner,
     )
     remove_orphans(ENGINE_SECONDS, settings.owner)
@@ -59,7 +60,7 @@ def opened(
             )
             return None
         try:
-            images.build_default(infra / "sandbox")
+            images.build_default(IMAGE)
         except Unavailable as error:
             if settings.backend == "docker":
                 raise

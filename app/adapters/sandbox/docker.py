@@ -205,7 +205,10 @@ def profile(named: str, default: Path) -> str:
             f'`docker run --security-opt seccomp=` takes it, or "{ENGINES_OWN}"'
         ) from error
     if not isinstance(read, dict) or "defaultAction" not in read:
-        raise Misconfigured(f"sandbox.seccomp: {path} has no defaultAction. See infra/seccomp.json")
+        raise Misconfigured(
+            f"sandbox.seccomp: {path} has no defaultAction. "
+            f"See app/adapters/sandbox/image/seccomp.json"
+        )
     return json.dumps(read, separators=(",", ":"))
 
 

@@ -35,8 +35,8 @@ def engine_client(seconds: float) -> Iterator[Any]:
         yield engine
     except ImageNotFound as error:
         raise Unavailable(
-            f"no such image; `docker build -t {DEFAULT_IMAGE} infra/sandbox` makes the default "
-            f"one: {error.explanation}"
+            f"no such image; `docker build -t {DEFAULT_IMAGE} app/adapters/sandbox/image` "
+            f"makes the default one: {error.explanation}"
         ) from error
     except APIError as error:
         raise Unavailable(f"the Docker engine refuses: {error.explanation}") from error

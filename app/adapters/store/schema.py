@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import create_engine, pool, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-import migrations
+from app.adapters.store import migrations
 from app.adapters.store.outage import CONNECT_SECONDS
 from app.ports.protocols import Misconfigured, Unavailable
 

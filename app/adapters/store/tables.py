@@ -1,4 +1,4 @@
-"""The schema as SQLAlchemy sees it.  Rules are named constraints; `migrations/` creates it."""
+"""The schema as SQLAlchemy sees it, which `migrations` creates.  Rules are named constraints."""
 
 from sqlalchemy import (
     ARRAY,

@@ -35,7 +35,7 @@ from tests.unit.cli.remedies import Row, advised, is_carried_out, remedies
 from workers.tracing import exporter
 
 REPOSITORY = Path(__file__).parents[3]
-PROFILE = REPOSITORY / "infra" / "seccomp.json"
+PROFILE = REPOSITORY / "app/adapters/sandbox/image/seccomp.json"
 QUEUE = {"EVOQ_REDIS_URL": "redis://host:6379/0"}
 
 
@@ -202,7 +202,7 @@ ROWS = [
     ),
     Row(
         lambda: profile(str(written("p.json", "{}")), PROFILE),
-        "See infra/seccomp.json",
+        "See app/adapters/sandbox/image/seccomp.json",
         [lambda: profile(str(written("p.json", PROFILE.read_text())), PROFILE)],
     ),
     Row(
@@ -311,6 +311,8 @@ MACHINES = (
     "out_ends_the_refusal"
 )
 ELSEWHERE: Mapping[str, str] = {
+    "migrations: set EVOQ_DATABASE_URL": "tests/engine/test_store.py::test_alembic_upgrades_the_"
+    "database_that_the_variable_names",
     "no Docker engine answers at": f"{SANDBOXES}::test_an_engine_that_is_silent_is_passed_over_by_"
     "the_setting_and_the_variable_that_are_named",
     "sandbox.{}={} is for containers": f"{SANDBOXES}::test_child_processes_are_used_where_the_"

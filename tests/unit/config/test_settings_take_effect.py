@@ -51,7 +51,6 @@ from app.engine import generate
 from app.engine.context import Context, Pace
 from app.ports.records import Worker
 
-INFRA = Path(__file__).resolve().parents[3] / "infra"
 LIMITS_OF_A_PROCESS = ("MAX_IN_FLIGHT", "TARGET_IN_FLIGHT", "PARALLEL_GENERATIONS")
 BODY = "    x = 1\n" * 8
 PARENT = ProgramRecord(Program(f"def f():\n{BODY}    return 1\n"), 0.5)
@@ -136,7 +135,7 @@ def test_settings_of_a_sandbox_reach_its_pool_and_its_containers(
     monkeypatch.setattr(containers, "DockerSandbox", record)
 
     def pool(**settings: Any) -> dict[str, Any]:
-        choose.choose(SandboxSettings(**settings), infra=INFRA, show_progress=lambda _: None)
+        choose.choose(SandboxSettings(**settings), show_progress=lambda _: None)
         return asdict(made["pool"])
 
     assert pool(cpus=3.5)["max_trials"] == 500
@@ -176,7 +175,7 @@ def test_settings_of_installations_reach_the_environments(
         environments=str(tmp_path),
     )
 
-    sandbox = choose.choose(settings, infra=INFRA, show_progress=lambda _: None)
+    sandbox = choose.choose(settings, show_progress=lambda _: None)
 
     assert isinstance(sandbox, ProcessSandbox)
     assert made["build_seconds"] == 120.0

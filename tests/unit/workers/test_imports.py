@@ -18,7 +18,7 @@ from workers.tracing import tracing
 
 settings = SandboxSettings(backend="process")
 clear_orphans(settings)
-choose(settings, infra=Path("infra")).close()
+choose(settings).close()
 tracing({}, None, print)
 print(*sys.modules)
 """

@@ -13,8 +13,6 @@ from app.adapters.sandbox.process import ProcessSandbox
 from app.config.settings import SandboxSettings
 from app.ports.protocols import Misconfigured, Unavailable
 
-INFRA = Path(__file__).resolve().parents[4] / "infra"
-
 
 @pytest.mark.parametrize("may_build", [False, True])
 def test_auto_builds_an_image_only_where_it_may(monkeypatch: pytest.MonkeyPatch, may_build: bool):
@@ -27,9 +25,7 @@ def test_auto_builds_an_image_only_where_it_may(monkeypatch: pytest.MonkeyPatch,
         containers.Images, "build_default", lambda self, folder: built.append(folder)
     )
 
-    sandbox = module.choose(
-        SandboxSettings(), infra=INFRA, show_progress=shown.append, may_build=may_build
-    )
+    sandbox = module.choose(SandboxSettings(), show_progress=shown.append, may_build=may_build)
 
     assert isinstance(sandbox, DockerSandbox if may_build else ProcessSandbox)
     assert len(built) == may_build
@@ -49,20 +45,20 @@ def test_auto_says_why_an_image_that_cannot_be_built_leads_to_child_processes(
     monkeypatch.setattr(containers.Images, "has_default", lambda self: False)
     monkeypatch.setattr(containers.Images, "build_default", fail)
 
-    sandbox = module.choose(SandboxSettings(), infra=INFRA, show_progress=shown.append)
+    sandbox = module.choose(SandboxSettings(), show_progress=shown.append)
 
     assert isinstance(sandbox, ProcessSandbox)
     assert "no space left on device: programs run in child processes" in shown[0]
     sandbox.close()
     with pytest.raises(Unavailable, match="no space left on device"):
-        module.choose(SandboxSettings(backend="docker"), infra=INFRA, show_progress=shown.append)
+        module.choose(SandboxSettings(backend="docker"), show_progress=shown.append)
 
 
 def test_child_processes_are_chosen_where_an_engine_answers_too(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "engine_answers", lambda seconds: True)
     settings = SandboxSettings(backend="process")
 
-    sandbox = module.choose(settings, infra=INFRA, show_progress=lambda _: None)
+    sandbox = module.choose(settings, show_progress=lambda _: None)
 
     assert isinstance(sandbox, ProcessSandbox)
     sandbox.close()
@@ -77,8 +73,8 @@ def test_auto_does_not_replace_an_engine_that_is_silent(
         listener.bind(str(address))
 
     with pytest.raises(Unavailable, match=rf"{address}.*sandbox.backend=process"):
-        module.choose(SandboxSettings(), infra=INFRA)
-    module.choose(SandboxSettings(backend="process"), infra=INFRA).close()
+        module.choose(SandboxSettings())
+    module.choose(SandboxSettings(backend="process")).close()
 
 
 def test_auto_does_not_replace_an_engine_that_accepts_and_is_silent(
@@ -89,7 +85,7 @@ def test_auto_does_not_replace_an_engine_that_accepts_and_is_silent(
         monkeypatch.setenv("DOCKER_HOST", address)
 
         with pytest.raises(Unavailable, match=rf"no Docker engine answers at {address}"):
-            module.choose(SandboxSettings(), infra=INFRA)
+            module.choose(SandboxSettings())
         assert engine_socket.socket_at_hand() == address
     assert engine_socket.socket_at_hand() == ""
 
@@ -103,7 +99,7 @@ def test_what_containers_alone_have_is_never_left_out_in_silence(
     settings = SandboxSettings.model_validate({"backend": backend, name: value})
 
     with pytest.raises(Misconfigured, match=rf"sandbox.{name}={value} is for containers.*out"):
-        module.choose(settings, infra=INFRA)
+        module.choose(settings)
 
 
 def test_a_runtime_is_not_exchanged_for_child_processes_where_there_is_no_image(
@@ -114,7 +110,7 @@ def test_a_runtime_is_not_exchanged_for_child_processes_where_there_is_no_image(
     monkeypatch.setattr(containers.Images, "has_default", lambda self: False)
 
     with pytest.raises(Misconfigured, match=r"sandbox.runtime=runsc.*has no image"):
-        module.choose(SandboxSettings(runtime="runsc"), infra=INFRA, may_build=False)
+        module.choose(SandboxSettings(runtime="runsc"), may_build=False)
 
 
 @pytest.mark.parametrize("there", ["nothing", "no socket", "a socket of others"])
@@ -130,7 +126,7 @@ def test_auto_is_child_processes_where_no_engine_can_be_opened(
             listener.bind(str(address))
         monkeypatch.setattr(os, "access", lambda path, mode: False)
 
-    sandbox = module.choose(SandboxSettings(), infra=INFRA)
+    sandbox = module.choose(SandboxSettings())
 
     assert isinstance(sandbox, ProcessSandbox)
     sandbox.close()
@@ -156,7 +152,7 @@ def test_a_setting_without_effect_in_the_isolation_in_use_is_said(
     values = OF_CONTAINERS | OF_PROCESSES
     settings = SandboxSettings(backend=backend, **{name: values[name]})
 
-    module.choose(settings, infra=INFRA, show_progress=shown.append).close()
+    module.choose(settings, show_progress=shown.append).close()
 
     said = [text for text in shown if f"sandbox.{name}=" in text and "no effect" in text]
     assert bool(said) is (name in (OF_CONTAINERS if backend == "process" else OF_PROCESSES))
@@ -171,6 +167,6 @@ def test_nothing_is_said_of_settings_that_are_left_out(
     monkeypatch.setattr(containers.Images, "has_default", lambda self: True)
 
     settings = SandboxSettings(backend=backend)
-    module.choose(settings, infra=INFRA, show_progress=shown.append).close()
+    module.choose(settings, show_progress=shown.append).close()
 
     assert shown == []

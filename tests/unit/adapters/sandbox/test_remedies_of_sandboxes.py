@@ -31,7 +31,6 @@ from app.ports.protocols import Misconfigured, Unavailable
 from tests.unit.cli.remedies import is_carried_out, remedies
 
 LIMITS = Limits(wall_seconds=60.0, cpu_seconds=10.0, memory_mib=256)
-INFRA = Path(__file__).resolve().parents[4] / "infra"
 TRIED = (
     "Name a folder or a file with nothing but data",
     "Put it there, or name an image that has it with sandbox.image",
@@ -43,7 +42,7 @@ TRIED = (
 
 
 def opened(settings: SandboxSettings) -> None:
-    sandbox = choosing.choose(settings, infra=INFRA, show_progress=print, may_build=False)
+    sandbox = choosing.choose(settings, show_progress=print, may_build=False)
     assert isinstance(sandbox, ProcessSandbox)
     sandbox.close()
 
