@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic.fields import FieldInfo
 
 from app.adapters.tuning.cma import ask
 from app.config.changes import fixed, revision_of, unused
 from app.config.layers import Choices, UsageError
 from app.config.rules import rules_of
-from app.config.settings import RunSettings, SearchSettings, fields_of
+from app.config.settings import PromptSettings, RunSettings, SearchSettings, fields_of
 from app.domain.operators import operators
 from app.domain.run import Revision, Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
@@ -74,33 +75,6 @@ CHANGES: Mapping[str, Any] = {
 }
 """Another value for each setting that an operator may need to change."""
 
-
-def begun(settings: Mapping[str, Any] = {}, state: RunState = RunState.RUNNING) -> Run:
-    """Returns a run of the toy problem that asks a model."""
-    stored = RunSettings.model_validate(
-        {"llm": {"model": "m", "base_url": "http://127.0.0.1:8/v1"}, **settings}
-    ).model_dump(mode="json")
-    return Run(
-        *(1, "toy", problem().digest, "toy", "map_elites", stored),
-        *(rules_of("map_elites", stored), WITH_A_MODEL, (), 42, 1, Budget(20)),
-        *(InFlightLimits(1, 1), state),
-    )
-
-
-def revision(run: Run, values: Mapping[str, Any]) -> Revision:
-    return revision_of(run, values, problem(), OPERATORS)
-
-
-@pytest.mark.parametrize("setting", CHANGES)
-def test_an_operator_may_change_it_in_the_middle_of_a_run(setting: str) -> None:
-    found = revision(begun(), {setting: CHANGES[setting]})
-
-    named = {fact.setting for fact in found.changes}
-    assert (
-        any(f"{setting}.".startswith(f"{name}.") for name in named) or setting == "budget.cost_usd"
-    )
-
-
 FIXED_VALUES: Mapping[str, Any] = {
     "search.learn_forms": True,
     "problem.data": "there",
@@ -126,11 +100,68 @@ FIXED_VALUES: Mapping[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("setting", FIXED_VALUES)
+def begun(settings: Mapping[str, Any] = {}, state: RunState = RunState.RUNNING) -> Run:
+    """Returns a run of the toy problem that asks a model."""
+    stored = RunSettings.model_validate(
+        {"llm": {"model": "m", "base_url": "http://127.0.0.1:8/v1"}, **settings}
+    ).model_dump(mode="json")
+    return Run(
+        *(1, "toy", problem().digest, "toy", "map_elites", stored),
+        *(rules_of("map_elites", stored), WITH_A_MODEL, (), 42, 1, Budget(20)),
+        *(InFlightLimits(1, 1), state),
+    )
+
+
+def revision(run: Run, values: Mapping[str, Any]) -> Revision:
+    return revision_of(run, values, problem(), OPERATORS)
+
+
+def another(field: FieldInfo) -> Any:
+    """Returns a value of a setting that is within its bounds and not its default."""
+    kinds = (field.annotation, *get_args(field.annotation))
+    match field.get_default(call_default_factory=True):
+        case bool(default):
+            return not default
+        case int(default):
+            return default + 1
+        case float(default):
+            return default / 2
+        case str():
+            return "f"
+        case dict():
+            return {"key": ["text"] if "list" in str(field.annotation) else "text"}
+        case _:
+            return next(
+                value for kind, value in ((int, 1), (float, 0.5), (bool, True)) if kind in kinds
+            )
+
+
+OTHERS: Mapping[str, Any] = {
+    f"{section}.{name}": another(field)
+    for section, fields in (("search", SearchSettings), ("prompts", PromptSettings))
+    for name, field in fields_of(fields).items()
+    if f"{section}.{name}" not in {*CHANGES, *FIXED_VALUES}
+}
+"""Another value for each further setting of the sections that steps read as they are."""
+CHANGEABLE = {**CHANGES, **{name: OTHERS[name] for name in OTHERS if name not in fixed()}}
+UNCHANGEABLE = {**FIXED_VALUES, **{name: OTHERS[name] for name in OTHERS if name in fixed()}}
+
+
+@pytest.mark.parametrize("setting", CHANGEABLE)
+def test_an_operator_may_change_it_in_the_middle_of_a_run(setting: str) -> None:
+    found = revision(begun(), {setting: CHANGEABLE[setting]})
+
+    named = {fact.setting for fact in found.changes}
+    assert (
+        any(f"{setting}.".startswith(f"{name}.") for name in named) or setting == "budget.cost_usd"
+    )
+
+
+@pytest.mark.parametrize("setting", UNCHANGEABLE)
 def test_what_cannot_change_says_why(setting: str) -> None:
     run = begun({"prompts": {"function": "g"}})
     with pytest.raises(UsageError) as caught:
-        revision(run, {setting: FIXED_VALUES[setting]})
+        revision(run, {setting: UNCHANGEABLE[setting]})
 
     section = setting.partition(".")[0]
     assert setting in caught.value.what
@@ -138,12 +169,12 @@ def test_what_cannot_change_says_why(setting: str) -> None:
 
 
 def test_every_setting_of_the_run_can_change_or_has_a_reason() -> None:
-    tested = {name.partition(".")[0]: set[str]() for name in (*CHANGES, *FIXED_VALUES)}
-    for name in (*CHANGES, *FIXED_VALUES):
+    tested = {name.partition(".")[0]: set[str]() for name in (*CHANGEABLE, *UNCHANGEABLE)}
+    for name in (*CHANGEABLE, *UNCHANGEABLE):
         tested[name.partition(".")[0]].add(name.split(".")[1])
 
     assert set(fields_of(SearchSettings)) == tested["search"]
-    assert set(fixed()) <= {*FIXED_VALUES, "problem", "strategy", "nested"}
+    assert set(fixed()) <= {*UNCHANGEABLE, "problem", "strategy", "nested"}
 
 
 @pytest.mark.parametrize("setting", ["search.seed", "search.strategy", "sandbox.mode"])
