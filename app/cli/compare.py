@@ -7,7 +7,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -131,6 +131,7 @@ def compare(
     from app.cli.session import open_session
     from app.cli.target import find_target
     from app.reports import comparison as reports
+    from app.reports.documents import to_json
 
     screen, target = Screen(json=as_json), find_target()
     if name is not None:
@@ -166,7 +167,7 @@ def compare(
     notices = [each.text for each in written.missing]
     for text in notices:
         screen.note(f"notice: {text}")
-    answer = {**reports.document(result), "out": str(folder), "notices": notices}
+    answer = {**to_json(reports.document(result)), "out": str(folder), "notices": notices}
     if result.unfinished:
         why = f"{len(result.unfinished)} of {len(planned)} runs have not finished: "
         why += f"the same command with --name {name} goes on with them"
@@ -377,12 +378,19 @@ def _comparison(
 ) -> Comparison:
     """Reads the results of the runs that finished."""
     from app.domain.run import RunState
-    from app.reports.comparison import ArmRun, Comparison, ProblemComparison, arm_run, differing
+    from app.reports.comparison import (
+        ArmRun,
+        Comparison,
+        ProblemComparison,
+        Settings,
+        arm_run,
+        differing,
+    )
     from app.reports.metrics import metrics_of
 
     measured: dict[str, dict[str, list[ArmRun]]] = {}
     unfinished: dict[str, str] = {}
-    settings: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+    settings: dict[str, Settings] = {}
     nulls = {
         planned_run.arm
         for planned_run in planned

@@ -43,7 +43,8 @@ def export_best(
       evoq export-best online_bin_packing-1 --out best.py
     """
     from app.cli.target import open_run, stored_problem
-    from app.reports.summary import best_document, summarise
+    from app.reports.documents import to_json
+    from app.reports.summary import summarise
 
     screen = Screen(json=as_json)
     with open_run(name) as (ledger, run):
@@ -58,7 +59,7 @@ def export_best(
     elif not screen.json:
         sys.stdout.write(best.source)
     path = str(Path(out)) if out else None
-    screen.answer({"run": run.name, **best_document(best), "out": path})
+    screen.answer({"run": run.name, **to_json(best), "out": path})
 
 
 def export_programs(

@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.output import counted, counted_measured, duration
+from app.cli.output import counted, counted_measured
 from app.domain.digits import number_text
 from app.domain.remedies import LEAST
 from app.domain.run import Run, RunState
@@ -27,6 +27,7 @@ from app.ports.records import Backlog, Presence
 from app.reports.explanations import read_explanation
 from app.reports.progress import Progress, fold
 from app.reports.summary import notices
+from app.reports.text import duration
 from app.reports.waiting import QueueState, waits_for
 
 PAGE = 1000

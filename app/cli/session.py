@@ -34,7 +34,6 @@ from app.cli.output import (
     Screen,
     counted,
     counted_measured,
-    duration,
 )
 from app.cli.show import print_best
 from app.cli.target import (
@@ -52,8 +51,10 @@ from app.engine import inside, lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import Step, Store, Unavailable
 from app.reports.decoration import NotMade, attempt
+from app.reports.documents import RunDocument, to_json
 from app.reports.metrics import GrowingMetrics
-from app.reports.summary import Summary, document, summarise
+from app.reports.summary import Summary, summarise
+from app.reports.text import duration
 from app.reports.waiting import watched_queue
 
 IDLE_SECONDS = 0.5
@@ -395,7 +396,7 @@ def report_end(
         screen.note(f"notice: no proposal was made: {summary.run.reason}")
     if summary.costs.models:
         screen.say(f"cost so far: {total_cost(summary.costs)}")
-    answer = document(summary, str(folder))
+    answer = to_json(RunDocument(summary, out=str(folder)))
     for text in notices:
         screen.note(f"notice: {text}")
     answer["notices"] += notices

@@ -13,7 +13,6 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.websockets import WebSocketDisconnect
 
 from app.dashboard import frames
-from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.control import ChangeRefused, Control
 from app.dashboard.exhibitions import Exhibitions, PositionDocument
 from app.dashboard.games import (
@@ -27,12 +26,10 @@ from app.dashboard.games import (
     with_moves,
 )
 from app.dashboard.metrics import scrape
-from app.dashboard.programs import ProgramDocument, ProposalDocument
 from app.dashboard.reads import (
     ArchiveDocument,
     CourseDocument,
     RunReader,
-    RunRow,
     TreeDocument,
     course_document,
     metric_document,
@@ -43,9 +40,13 @@ from app.domain.run import Run
 from app.domain.search.cohort import TrialId
 from app.ports.protocols import Unavailable
 from app.ports.records import ComparedRuns
+from app.reports.bands import ComparisonBands, comparison, comparisons
 from app.reports.course import MetricCourse
+from app.reports.documents import Json, to_json
 from app.reports.generations import GenerationRow
 from app.reports.metrics import MetricsRow
+from app.reports.program import ProgramDocument, ProposalDocument
+from app.reports.runs import RunRow
 
 Name = Annotated[str, Path(alias="run", description="Name or number of a run.")]
 Program = Annotated[str, Path(pattern="^[0-9a-f]{4,64}$", description="Beginning of its id.")]
@@ -90,9 +91,9 @@ def routes(
         return reader.runs()
 
     @router.get("/runs/{run}")
-    def run_(run: Name) -> dict[str, Any]:
-        """The document of `evoq show RUN --json`, and what the run waits for."""
-        return reader.summary(reader.run(run))
+    def run_(run: Name) -> Json:
+        """The document of `evoq show RUN --json`."""
+        return to_json(reader.document(reader.run(run), ratings=True))
 
     @router.get("/runs/{run}/course")
     async def course(run: Name) -> CourseDocument:
@@ -198,7 +199,7 @@ def routes(
         return comparisons(reader.store)
 
     @router.get("/comparisons/{name}")
-    def comparison_(name: str) -> ComparisonDocument:
+    def comparison_(name: str) -> ComparisonBands:
         """A comparison: the quartiles of its arms, the settings that differ."""
         return comparison(reader.store, name)
 

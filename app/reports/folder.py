@@ -17,9 +17,10 @@ from app.ports.protocols import Store
 from app.ports.records import Worker
 from app.reports.course import course_of
 from app.reports.decoration import NotMade, attempt
+from app.reports.documents import RunDocument, to_json
 from app.reports.generations import has_generations
 from app.reports.metrics import generations_of, metrics_of, write_csv, write_jsonl
-from app.reports.summary import Summary, best_document, document
+from app.reports.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,8 +59,8 @@ def write_best(summary: Summary, problem: Problem, folder: Path) -> None:
         return
     source, program = summary.best.source, folder / f"best_program{problem.suffix}"
     _write_text(program, lambda out: out.write(source))
-    whole = document(summary, None)
-    best = {**best_document(summary.best), "run": summary.run.name, "file": program.name}
+    whole = to_json(RunDocument(summary))
+    best = {**to_json(summary.best), "run": summary.run.name, "file": program.name}
     best |= {name: whole[name] for name in ("baselines", "validated", "costs")}
     _write_json(folder / "best.json", best)
 

@@ -38,7 +38,8 @@ def normal(value: Any, key: str = "") -> Any:
 def require_golden(name: str, document: Any) -> None:
     """Fails where a document is not the one of the file."""
     path = FOLDER / f"{name}.json"
-    text = json.dumps(normal(document), indent=1, ensure_ascii=False) + "\n"
+    read = json.loads(json.dumps(document, allow_nan=False))
+    text = json.dumps(normal(read), indent=1, ensure_ascii=False) + "\n"
     if os.environ.get("EVOQ_WRITE_GOLDEN"):
         path.write_text(text, encoding="utf-8")
     assert text == path.read_text(encoding="utf-8"), f"{name} is another document"

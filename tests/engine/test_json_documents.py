@@ -11,6 +11,7 @@ from app.domain.run import Run
 from app.engine import lifecycle
 from app.engine.context import Context
 from app.reports.comparison import Comparison, ProblemComparison, arm_run, differing, document
+from app.reports.documents import to_json
 from app.reports.metrics import metrics_of
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.golden import require_golden
@@ -113,7 +114,7 @@ def test_the_document_of_a_comparison_is_that_of_its_file(ctx: Context) -> None:
     problems = (ProblemComparison("toy", measured, ARMS[-1]),)
     result = Comparison(COMPARISON, BUDGET, problems, settings, {"late": "paused"})
 
-    require_golden("compare", document(result))
+    require_golden("compare", to_json(document(result)))
 
 
 def test_the_documents_of_the_dashboard_are_those_of_the_files(
@@ -121,8 +122,8 @@ def test_the_documents_of_the_dashboard_are_those_of_the_files(
 ) -> None:
     made, by_model = finished(ctx), asked(ctx)
     child = child_of(evoq, "asked-run")
-    require_golden("api_runs", get(served, "/api/runs"))
-    require_golden("api_run", get(served, f"/api/runs/{made.id}"))
+    require_golden("list_runs", get(served, "/api/runs"))
+    require_golden("show", get(served, f"/api/runs/{made.id}"))
     require_golden("api_course", get(served, f"/api/runs/{made.id}/course"))
     require_golden("api_archive", get(served, f"/api/runs/{made.id}/archive"))
     require_golden("api_program", get(served, f"/api/runs/{by_model.id}/programs/{child}"))

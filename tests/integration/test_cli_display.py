@@ -14,7 +14,6 @@ from app.cli.following import (
     panel,
     progress_display,
 )
-from app.cli.output import duration
 from app.config.rules import rules_of
 from app.domain.problem import Axis
 from app.domain.run import Run, RunState
@@ -22,6 +21,7 @@ from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.ports.records import Backlog
 from app.reports.progress import Progress
+from app.reports.text import duration
 
 RUN = Run(
     id=1,

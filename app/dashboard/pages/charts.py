@@ -7,13 +7,13 @@ from itertools import cycle
 from types import MappingProxyType
 from typing import Any
 
-from app.dashboard.comparisons import ArmDocument
 from app.dashboard.games import GenerationDocument
 from app.dashboard.reads import ArchiveDocument
 from app.domain.finite import between, difference
 from app.domain.games import Rating
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
+from app.reports.bands import ArmBand
 from app.reports.course import (
     Contribution,
     Improvement,
@@ -300,7 +300,7 @@ def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -
     return _chart(series, _settled(), _fitness("best fitness so far", scale, values))
 
 
-def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
+def bands(arms: Sequence[ArmBand]) -> dict[str, Any]:
     """Returns the best so far of arms: medians over runs, in bands between the quartiles."""
     series: list[dict[str, Any]] = []
     drawn = [arm for arm in arms if arm.band]
