@@ -130,8 +130,6 @@ def compare(
     from app.cli.measurement import evaluator_of
     from app.cli.session import open_session
     from app.cli.target import find_target
-    from app.reports import comparison as reports
-    from app.reports.documents import to_json
 
     screen, target = Screen(json=as_json), find_target()
     if name is not None:
@@ -159,6 +157,25 @@ def compare(
             ended = _work(session, name, planned, at_once, interruption)
         result = _comparison(session.store, name, planned, ended)
         unwritten, written = _written(result, folder)
+    return _report(result, written, screen, folder=folder, unwritten=unwritten, runs=len(planned))
+
+
+def _report(
+    result: Comparison, written: Drawn, screen: Screen, *, folder: Path, unwritten: str, runs: int
+) -> int:
+    """Prints the results of a comparison; returns the exit status.
+
+    Args:
+      result: Of the runs that finished.
+      written: Its files.
+      screen: Where it is printed.
+      folder: Of the files.
+      unwritten: Why they could not be written; "" if they were.
+      runs: How many were planned.
+    """
+    from app.reports import comparison as reports
+    from app.reports.documents import to_json
+
     for problem in result.problems:
         for sentence in problem.sentences():
             screen.say(sentence)
@@ -169,8 +186,8 @@ def compare(
         screen.note(f"notice: {text}")
     answer = {**to_json(reports.document(result)), "out": str(folder), "notices": notices}
     if result.unfinished:
-        why = f"{len(result.unfinished)} of {len(planned)} runs have not finished: "
-        why += f"the same command with --name {name} goes on with them"
+        why = f"{len(result.unfinished)} of {runs} runs have not finished: "
+        why += f"the same command with --name {result.name} goes on with them"
         screen.note(why)
         answer["error"] = why
     if unwritten:
