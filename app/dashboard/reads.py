@@ -4,9 +4,8 @@ Every function opens one transaction and blocks until it has read: callers run i
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from app.adapters.queue.address import client_url
 from app.adapters.queue.live_moves import live_moves
@@ -26,6 +25,7 @@ from app.reports.course import (
     Improvement,
     MeasuredProposal,
     MetricCourse,
+    Milestone,
 )
 from app.reports.documents import RunDocument, read_run
 from app.reports.generations import GenerationRow, has_generations
@@ -82,7 +82,7 @@ class CourseDocument:
     failed: list[dict[str, int]]
     span: int
     examples: dict[str, list[FailureExample]]
-    milestones: list[dict[str, Any]]
+    milestones: list[Milestone]
     metrics: list[str]
 
 
@@ -331,7 +331,7 @@ def course_document(run: Run, course: Course) -> CourseDocument:
         failed=[dict(kinds) for kinds in course.failed],
         span=course.span,
         examples={kind: list(examples) for kind, examples in course.examples.items()},
-        milestones=[asdict(milestone) for milestone in course.milestones],
+        milestones=list(course.milestones),
         metrics=course.metrics,
     )
 

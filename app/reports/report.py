@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from app.domain.digits import number_text, number_texts
 from app.domain.problem import Problem
@@ -224,7 +223,7 @@ def _of_workers(worker: WorkerTime) -> tuple[str, str, str]:
     return f"workers: {worker.kind}", f"{worker.seconds:.0f} s", usd(worker.cost_usd)
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[Any]]) -> list[str]:
+def _table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> list[str]:
     if not lines:
         return ["None.", ""]
     return [row(head), rule(len(head)), *(row(list(map(str, line))) for line in lines), ""]

@@ -1,10 +1,10 @@
 """The page of a run: its curve, live, and what explains it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nicegui import ui
 from nicegui.events import EChartPointClickEventArguments
@@ -229,7 +229,7 @@ class _RunView:
                 ("after", "event"), name="What happened", empty="Nothing yet.", numbers=("after",)
             )
 
-    def _changing(self, act: Callable[[Run], None]) -> Callable[[], Any]:
+    def _changing(self, act: Callable[[Run], None]) -> Callable[[], Awaitable[None]]:
         async def change() -> None:
             try:
                 await asyncio.to_thread(act, self._run)

@@ -84,7 +84,7 @@ class Sources:
     async def system(self) -> SystemDocument:
         return await self._fresh("system", self.reader.system)
 
-    async def installation(self) -> Sequence[Mapping[str, Any]]:
+    async def installation(self) -> Sequence[Mapping[str, object]]:
         return await self._fresh("installation", self.reader.installation, CHECKED_SECONDS)
 
     async def tree(self, run: Run, improvements: Sequence[Improvement]) -> TreeDocument:
