@@ -14,7 +14,7 @@ from app.reports.comparison import Comparison, ProblemComparison, arm_run, diffe
 from app.reports.documents import to_json
 from app.reports.metrics import metrics_of
 from tests.engine.conftest import new_run, run_to_the_end
-from tests.engine.golden import require_golden
+from tests.engine.golden import FOLDER, require_golden
 from tests.engine.test_dashboard import NO_QUEUE, TOKEN, get
 from tests.engine.test_replies import Answering
 from tests.engine.test_validation import TOY
@@ -135,8 +135,20 @@ def test_the_documents_of_the_dashboard_are_those_of_the_files(
     require_golden("api_comparison", get(served, f"/api/comparisons/{COMPARISON}"))
 
 
-def test_the_files_of_documents_are_short() -> None:
-    """They are read by people who look for what a change changed."""
-    from tests.engine.golden import FOLDER
+def test_the_document_and_the_course_of_a_run_have_the_same_counts_at_the_same_event(
+    ctx: Context, served: Serving
+) -> None:
+    made = finished(ctx)
 
+    document = get(served, f"/api/runs/{made.id}")
+    course = get(served, f"/api/runs/{made.id}/course")
+
+    assert document["seq"] == course["seq"] == made.events
+    assert document["iterations"] == course["settled"]
+    assert (document["failures"], document["cuts"]) == (course["failures"], course["cuts"])
+    assert document["best"]["fitness"] == course["best"]
+
+
+def test_the_files_of_documents_are_short() -> None:
+    """People read in them which keys a change adds or takes away."""
     assert [path.name for path in FOLDER.iterdir() if path.stat().st_size > 20_000] == []

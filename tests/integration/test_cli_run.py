@@ -752,7 +752,7 @@ def test_the_dashboard_of_the_stack_that_is_kept_up_shows_its_runs_and_no_other_
         shown = json.loads(answer.read())
 
     assert (second.code, second.json["error"]["kind"]) == (1, "failed")
-    assert {run["name"] for run in shown} == {run["run"] for run in runs}
+    assert {run["run"] for run in shown} == {run["run"] for run in runs}
 
 
 def test_the_stack_that_is_kept_up_ends_with_an_interrupt(kept: KeptStack):

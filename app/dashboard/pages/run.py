@@ -1,7 +1,7 @@
 """The page of a run: its curve, live, and what explains it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -31,6 +31,7 @@ from app.dashboard.pages.layout import (
 from app.dashboard.pages.metric import MetricView
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import shown
+from app.dashboard.tail import Tail
 from app.domain.digits import number_text, number_texts
 from app.domain.finite import difference
 from app.domain.program import ProgramId
@@ -40,7 +41,7 @@ from app.reports.costs import Costs
 from app.reports.course import Contribution, Course, FailureExample
 from app.reports.documents import RunDocument
 from app.reports.funnel import HEADINGS
-from app.reports.generations import has_generations
+from app.reports.generations import GenerationRow, has_generations
 from app.reports.summary import Summary, ValidatedProgram
 from app.reports.text import duration, usd
 
@@ -244,27 +245,52 @@ class _RunView:
             ui.navigate.to(f"/run/{self._run.id}/program/{click.data[2]}")
 
     async def refresh(self) -> None:
-        """Draws what has changed: counts of the tail, and beside them what SQL alone knows."""
+        """Draws what has changed: counts of the tail, and beside them what SQL alone knows.
+
+        Everything is read before anything is drawn, so that all counts are those at one event.
+        """
         tail = await self._sources.tail(self._run)
         course = tail.course
         document = await self._sources.document(self._run)
         summary = document.summary
         kinds = tuple(sorted(course.progress.failures))
         messages = await self._sources.failures(self._run, kinds)
-        self._show_state(document, course)
         writers = await self._sources.writers(self._run, course.improvements)
+        due = self._due(tail, course, summary)
+        generations: list[GenerationRow] = []
+        if due and self._generations is not None:
+            generations = await self._sources.generations(self._run)
+        self._show_state(document, course)
         self._show_costs(summary.costs, writers)
         self._funnel.show([[shown(cell) for cell in row] for row in summary.funnel.rows()])
         for element in (self._games, self._relative):
             element.set_visibility(bool(course.games.generations))
+        if due:
+            self._drawn = tail.seq
+            self._show_course(course, summary, generations)
+            self._show_failures(course, messages)
+
+    def _due(self, tail: Tail, course: Course, summary: Summary) -> bool:
+        """Returns whether the charts are drawn anew: after new events, and not each time."""
         self._refreshes += 1
         between = _CHART_SECONDS + len(course.points) // _POINTS
         going_on = summary.run.state is RunState.RUNNING and self._drawn >= 0
-        if self._drawn == tail.seq or (going_on and self._refreshes % between):
-            return
-        self._drawn = tail.seq
-        await self._show_course(course, summary)
-        self._show_failures(course, messages)
+        return self._drawn != tail.seq and not (going_on and self._refreshes % between)
+
+    def _show_course(
+        self, course: Course, summary: Summary, generations: Sequence[GenerationRow]
+    ) -> None:
+        """Draws the charts, and what is listed event by event."""
+        measured = summary.baselines
+        baselines = {n: seed.fitness for n, seed in measured.items() if seed.fitness is not None}
+        settled = course.progress.done
+        self._chart.show(partial(curve, course.points, course.bests, settled, baselines))
+        if self._generations is not None:
+            self._generations.show(partial(by_generation, generations))
+        self._metric.show(course, measured)
+        self._outcomes.show(partial(outcomes, course.segments, course.span))
+        self._operators.show(_share_rows(course.operators))
+        self._roles.show(_share_rows(course.roles) if len(course.roles) > 1 else [])
         self._improvements.show(self._improvement_rows(course))
         self._milestones.show(
             [
@@ -272,23 +298,6 @@ class _RunView:
                 for each in reversed(list(course.milestones)[-MOST_SHOWN:])
             ]
         )
-
-    async def _show_course(self, course: Course, summary: Summary) -> None:
-        """Draws the charts."""
-        baselines = {
-            name: seed.fitness
-            for name, seed in summary.baselines.items()
-            if seed.fitness is not None
-        }
-        settled = course.progress.done
-        self._chart.show(partial(curve, course.points, course.bests, settled, baselines))
-        if self._generations is not None:
-            rows = await self._sources.generations(self._run)
-            self._generations.show(partial(by_generation, rows))
-        self._metric.show(course, summary.baselines)
-        self._outcomes.show(partial(outcomes, course.segments, course.span))
-        self._operators.show(_share_rows(course.operators))
-        self._roles.show(_share_rows(course.roles) if len(course.roles) > 1 else [])
 
     def _show_state(self, document: RunDocument, course: Course) -> None:
         summary, run = document.summary, document.summary.run
