@@ -1,31 +1,50 @@
 """`evoq compare`: arms of a search on the same problems, seeds and budget."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from app.cli.display import best_text
+from app.cli.interruption import Interruption
 from app.cli.options import Config, Debug, Json, Strict
 from app.cli.output import DONE, FAILED, Screen
+from app.client.following import (
+    POLL_SECONDS,
+    SETTLING_SECONDS,
+    Deadline,
+    Follower,
+    ProgressReader,
+    RunStatus,
+    StopCondition,
+)
 from app.client.local_state import RESULTS, require_writable
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from app.cli.interruption import Interruption
-    from app.client.following import Follower, RunStatus, StopCondition
-    from app.client.plan import RunPlan
-    from app.client.session import RunSession
-    from app.domain.run import Run
-    from app.ports.protocols import Store
-    from app.reports.comparison import Comparison
-    from app.reports.folder import Drawn
+from app.client.measuring import evaluator_of
+from app.client.plan import RunPlan, load_problem, plan_run, read_layers
+from app.client.session import RunSession, environment_of_workers, open_session
+from app.client.target import find_target
+from app.config.layers import UsageError
+from app.domain.run import Run, RunState
+from app.engine import lifecycle
+from app.ports.protocols import Store
+from app.reports import comparison as reports
+from app.reports.comparison import (
+    ArmRun,
+    Comparison,
+    ProblemComparison,
+    Settings,
+    arm_run,
+    differing,
+)
+from app.reports.decoration import NotMade, attempt
+from app.reports.documents import to_json
+from app.reports.folder import Drawn
+from app.reports.metrics import metrics_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 NULL_ARM = "random"
@@ -127,12 +146,6 @@ def compare(
       evoq compare examples/online_bin_packing --arms map_elites,greedy --seeds 5 --no-model
       evoq compare my_problem --arm small:search.islands=1 --name islands --iterations 200
     """
-    from app.cli.interruption import Interruption
-    from app.client.measuring import evaluator_of
-    from app.client.session import open_session
-    from app.client.target import find_target
-    from app.reports import comparison as reports
-
     screen, target = Screen(json=as_json), find_target()
     if name is not None:
         _require_name(name, "--name")
@@ -159,6 +172,22 @@ def compare(
             ended = _work(session, name, planned, at_once, interruption)
         result = _comparison(session.store, name, planned, ended)
         unwritten, written = _written(result, folder)
+    return _report(result, written, screen, folder=folder, unwritten=unwritten, runs=len(planned))
+
+
+def _report(
+    result: Comparison, written: Drawn, screen: Screen, *, folder: Path, unwritten: str, runs: int
+) -> int:
+    """Prints the results of a comparison; returns the exit status.
+
+    Args:
+      result: Of the runs that finished.
+      written: Its files.
+      screen: Where it is printed.
+      folder: Of the files.
+      unwritten: Why they could not be written; "" if they were.
+      runs: How many were planned.
+    """
     for problem in result.problems:
         for sentence in problem.sentences():
             screen.say(sentence)
@@ -167,10 +196,10 @@ def compare(
     notices = [each.text for each in written.missing]
     for text in notices:
         screen.note(f"notice: {text}")
-    answer = {**reports.document(result), "out": str(folder), "notices": notices}
+    answer = {**to_json(reports.document(result)), "out": str(folder), "notices": notices}
     if result.unfinished:
-        why = f"{len(result.unfinished)} of {len(planned)} runs have not finished: "
-        why += f"the same command with --name {name} goes on with them"
+        why = f"{len(result.unfinished)} of {runs} runs have not finished: "
+        why += f"the same command with --name {result.name} goes on with them"
         screen.note(why)
         answer["error"] = why
     if unwritten:
@@ -182,9 +211,6 @@ def compare(
 
 def _require_equal_workers(planned: Sequence[_PlannedRun]) -> None:
     """Raises `UsageError` where runs differ in what their common workers are started with."""
-    from app.client.session import environment_of_workers
-    from app.config.layers import UsageError
-
     environments = [environment_of_workers(run.plan.settings, {}) for run in planned]
     if any(environment != environments[0] for environment in environments):
         raise UsageError(
@@ -200,8 +226,6 @@ def _arms(recipes: str, assignments: Sequence[str]) -> dict[str, list[str]]:
     Raises:
       UsageError: An arm has no name or no setting, or a setting that all arms share.
     """
-    from app.config.layers import UsageError
-
     arms = {
         recipe.strip(): [f"search.strategy={recipe.strip()}"]
         for recipe in recipes.split(",")
@@ -233,7 +257,6 @@ def _arms(recipes: str, assignments: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _require_name(name: str, where: str) -> None:
-    from app.config.layers import UsageError
 
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -262,9 +285,6 @@ def _planned(
       UsageError: A setting is wrong, or two problems have the same name.
       ProblemError: A problem cannot be loaded.
     """
-    from app.client.plan import load_problem, plan_run, read_layers
-    from app.config.layers import UsageError
-
     planned: dict[tuple[str, str], list[_PlannedRun]] = {}
     for path in problems:
         for arm, own in arms.items():
@@ -298,10 +318,6 @@ def _work(
     The first interrupt pauses what is going on and waits for its proposals in flight; it leaves
     runs of a deployment alone.  Notices of a run are shown by `evoq show`.
     """
-    from app.cli.display import best_text
-    from app.client.following import POLL_SECONDS, SETTLING_SECONDS, Deadline
-    from app.engine import lifecycle
-
     waiting = deque(planned)
     at_work: deque[_RunAtWork] = deque()
     ended: dict[str, Run] = {}
@@ -339,11 +355,6 @@ def _begun(session: RunSession, comparison: str, planned: _PlannedRun) -> _RunAt
     Raises:
       UsageError: That one has other settings or another version of the problem.
     """
-    from app.client.following import Follower, ProgressReader, StopCondition
-    from app.config.layers import UsageError
-    from app.domain.run import RunState
-    from app.engine import lifecycle
-
     name, ctx = planned.run_name(comparison), session.ctx
     new = planned.plan.new_run(name)
     with session.store.begin() as tx:
@@ -367,8 +378,6 @@ def _begun(session: RunSession, comparison: str, planned: _PlannedRun) -> _RunAt
 
 def _conclude(session: RunSession, running: _RunAtWork, status: RunStatus) -> None:
     """Pauses a run that waits for a service that does not answer."""
-    from app.engine import lifecycle
-
     if running.until.stuck:
         reason = f"nothing settled for long; {status.run.reason}"
         lifecycle.pause(session.ctx, running.run.id, reason)
@@ -378,13 +387,9 @@ def _comparison(
     store: Store, name: str, planned: Sequence[_PlannedRun], ended: Mapping[str, Run]
 ) -> Comparison:
     """Reads the results of the runs that finished."""
-    from app.domain.run import RunState
-    from app.reports.comparison import ArmRun, Comparison, ProblemComparison, arm_run, differing
-    from app.reports.metrics import metrics_of
-
     measured: dict[str, dict[str, list[ArmRun]]] = {}
     unfinished: dict[str, str] = {}
-    settings: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+    settings: dict[str, Settings] = {}
     nulls = {
         planned_run.arm
         for planned_run in planned
@@ -420,10 +425,6 @@ def _comparison(
 
 def _written(result: Comparison, folder: Path) -> tuple[str, Drawn]:
     """Writes the files of a comparison; returns why they could not be written, "" if they were."""
-    from app.reports import comparison as reports
-    from app.reports.decoration import NotMade, attempt
-    from app.reports.folder import Drawn
-
     made = attempt(str(folder), lambda: reports.write(result, folder))
     if not isinstance(made, NotMade):
         return "", made

@@ -1,19 +1,16 @@
 """`evoq costs`, and the costs of a run as text."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from app.cli.options import Debug, Json
-from app.cli.output import Screen, duration
-
-if TYPE_CHECKING:
-    from app.domain.search.model_mix import Written
-    from app.ports.records import Account, WorkerTime
-    from app.reports.costs import Costs
+from app.cli.output import Screen
+from app.client.target import find_target, open_ledger
+from app.domain.search.model_mix import Written
+from app.ports.records import Account, Spent, WorkerTime
+from app.reports.costs import Costs
+from app.reports.text import duration, usd
 
 _LEAST_USD = 1e-9
 """Sums in different orders differ by less."""
@@ -26,16 +23,13 @@ def costs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001 
       evoq costs
       evoq costs --json
     """
-    from app.client.target import find_target, open_ledger
-    from app.ports.records import Spent, WorkerTime
-
     screen, target = Screen(json=as_json), find_target()
     spent, busy, idle = Spent(0, 0, 0.0), list[WorkerTime](), list[WorkerTime]()
     if target.used:
         with open_ledger(target) as ledger, ledger.store.begin() as tx:
             spent, busy, idle = tx.history.spent(), tx.workers.busy(), tx.workers.idle()
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    known = f"{dollars(spent.cost_usd)} of what has a price"
+    known = f"{usd(spent.cost_usd)} of what has a price"
     table.add_row("models", f"{spent.tokens:,} tokens, {known}, in {spent.runs} runs")
     table.add_row("workers", ", ".join(map(_worker_time, busy)) or "none have worked yet")
     table.add_row("idle", ", ".join(map(_worker_time, idle)) or "none")
@@ -61,17 +55,10 @@ def cost_rows(costs: Costs) -> dict[str, str]:
 
 def total_cost(costs: Costs) -> str:
     """Returns the total of all known prices, and the cost of each measured program."""
-    parts = f"models {dollars(costs.models_usd)}, workers {dollars(costs.workers_usd)}"
+    parts = f"models {usd(costs.models_usd)}, workers {usd(costs.workers_usd)}"
     each = costs.per_admitted_usd
-    per = f"; {dollars(each)} for each measured program" if each is not None else ""
-    return f"{dollars(costs.cost_usd)} ({parts}){per}"
-
-
-def dollars(amount: float | None) -> str:
-    """Returns an amount with its first significant digits; "no price" where it is not known."""
-    if amount is None:
-        return "no price"
-    return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.3g}"
+    per = f"; {usd(each)} for each measured program" if each is not None else ""
+    return f"{usd(costs.cost_usd)} ({parts}){per}"
 
 
 def _tokens(costs: Costs) -> str:
@@ -87,7 +74,7 @@ def _tokens(costs: Costs) -> str:
 
 
 def _uncounted(costs: Costs) -> str:
-    price = f" ({dollars(costs.uncounted_usd)})" if costs.uncounted_usd >= _LEAST_USD else ""
+    price = f" ({usd(costs.uncounted_usd)})" if costs.uncounted_usd >= _LEAST_USD else ""
     what = "answered twice, not answered or not counted"
     return f"{costs.uncounted_tokens:,} more booked{price} for what was {what}"
 
@@ -95,7 +82,7 @@ def _uncounted(costs: Costs) -> str:
 def _account(account: Account) -> str:
     hits = f", {account.reused} of them reused" if account.reused else ""
     tokens = account.prompt_tokens + account.completion_tokens
-    price = dollars(account.cost_usd)
+    price = usd(account.cost_usd)
     if account.unpriced and account.cost_usd is not None:
         price += f", {account.unpriced} without a price"
     return f"{account.model}: {account.completions} completions{hits}, {tokens:,} tokens, {price}"
@@ -108,7 +95,7 @@ def _gains(written: Written | None) -> str:
 
 
 def _worker_time(time: WorkerTime) -> str:
-    price = dollars(time.cost_usd)
+    price = usd(time.cost_usd)
     if time.unpriced_seconds and time.cost_usd is not None:
         price += f", {duration(time.unpriced_seconds)} without a price"
     return f"{time.kind} {duration(time.seconds)} ({price})"

@@ -11,10 +11,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.output import counted, counted_measured, duration
+from app.cli.output import counted, counted_measured
 from app.client.following import RunStatus
 from app.domain.digits import number_text
 from app.reports.progress import Progress
+from app.reports.text import duration
 
 EVERY_SECONDS = 5.0
 """Time between two plain lines while nothing improves."""

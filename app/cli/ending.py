@@ -3,14 +3,16 @@
 from pathlib import Path
 
 from app.cli.costs import total_cost
-from app.cli.output import DONE, FAILED, ErrorReport, Screen, counted, counted_measured, duration
+from app.cli.output import DONE, FAILED, ErrorReport, Screen, counted, counted_measured
 from app.cli.show import print_best
 from app.domain.problem import Problem
 from app.domain.run import RunState
 from app.ports.protocols import Store
 from app.reports import folder as results
 from app.reports.decoration import NotMade, attempt
-from app.reports.summary import Summary, document, summarise
+from app.reports.documents import RunDocument, to_json
+from app.reports.summary import Summary, summarise
+from app.reports.text import duration
 
 
 def report_end(
@@ -43,7 +45,7 @@ def report_end(
         screen.note(f"notice: no proposal was made: {summary.run.reason}")
     if summary.costs.models:
         screen.say(f"cost so far: {total_cost(summary.costs)}")
-    answer = document(summary, str(folder))
+    answer = to_json(RunDocument(summary, out=str(folder)))
     for text in notices:
         screen.note(f"notice: {text}")
     answer["notices"] += notices

@@ -19,11 +19,12 @@ from app.client.notes import CommandError
 from app.client.target import open_run, stored_problem
 from app.config.layers import UsageError
 from app.reports.checkpoint import write_checkpoint
+from app.reports.documents import to_json
 from app.reports.folder import draw
 from app.reports.generations import GenerationRow
 from app.reports.metrics import MetricsRow, generations_of, metrics_of, write_csv, write_jsonl
 from app.reports.programs import INDEX, write_programs
-from app.reports.summary import best_document, summarise
+from app.reports.summary import summarise
 
 
 class MetricsUnit(StrEnum):
@@ -64,7 +65,7 @@ def export_best(
     elif not screen.json:
         sys.stdout.write(best.source)
     path = str(Path(out)) if out else None
-    screen.answer({"run": run.name, **best_document(best), "out": path})
+    screen.answer({"run": run.name, **to_json(best), "out": path})
 
 
 def export_programs(

@@ -1,18 +1,13 @@
 """The funnel of a run as a table of the terminal: how far its proposals came."""
 
-from typing import TYPE_CHECKING
-
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from app.cli.output import Screen
-    from app.reports.funnel import Funnel
+from app.cli.output import Screen
+from app.reports.funnel import HEADINGS, MOST_FOLDED, Funnel
 
 
 def print_funnel(funnel: "Funnel", screen: "Screen") -> None:
     """Prints how far proposals came by operator and model; nothing where none was begun."""
-    from app.reports.funnel import HEADINGS, MOST_FOLDED
-
     if not funnel.lines:
         return
     screen.say("\nhow far the proposals came:\n")

@@ -9,7 +9,6 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from app.domain.digits import number_text
 from app.domain.evaluation import COMBINED
 
 DONE, FAILED, WRONG_USAGE = 0, 1, 2
@@ -98,11 +97,6 @@ def print_error(report: ErrorReport, screen: Screen) -> None:
     screen.answer({"error": report.document()})
 
 
-def number(value: float | None) -> str:
-    """Returns a number that is shown alone with six significant digits; a dash for None."""
-    return number_text(value)
-
-
 def mean_of(names: Sequence[str], *, game: bool = False) -> str:
     """Returns which metrics the fitness is the mean of; "" where it is `combined_score`.
 
@@ -131,13 +125,3 @@ def counted(kinds: Mapping[str, int]) -> str:
 def counted_measured(measured: int, entered: int) -> str:
     """Returns the numbers of proposals that were measured, and that a cell of the archive took."""
     return f"{measured} measured, of which {entered} entered the archive"
-
-
-def duration(seconds: float) -> str:
-    """Returns a duration in its two largest units."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,20 +1,33 @@
 """Commands on the runs of the ledger: `evoq list-runs`, `watch`, `pause` and `cancel`."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from app.cli.display import progress_display
+from app.cli.interruption import Interruption
 from app.cli.options import Debug, Json, RunName
 from app.cli.output import DONE, FAILED, Screen
+from app.client.following import Follower, ProgressReader
 from app.client.notes import CommandError
+from app.client.target import (
+    find_run,
+    find_target,
+    open_ledger,
+    open_run,
+    stored_problem,
+    without_queue,
+    worked_on,
+)
 from app.domain.digits import number_texts
-
-if TYPE_CHECKING:
-    from app.ports.ledger import Transaction
-    from app.ports.records import InsideRun
+from app.domain.run import RunState
+from app.engine import lifecycle
+from app.engine.inside import refusal
+from app.reports.documents import RunDocument, to_json
+from app.reports.runs import InsideRow, RunRow, read_runs
+from app.reports.summary import summarise
+from app.reports.waiting import read_queue, watched_queue
 
 MOST_INSIDE = 5
 """Newest runs inside a run that are shown on the screen below it; --json has up to a thousand."""
@@ -27,97 +40,57 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
       evoq list-runs
       evoq list-runs --json
     """
-    from app.client.target import find_target, open_ledger, worked_on
-
     screen, target = Screen(json=as_json), find_target()
-    rows: list[dict[str, Any]] = []
+    rows: list[RunRow] = []
     if target.used:
-        from app.reports.waiting import read_queue, waiting_of
-
-        with open_ledger(target) as ledger, ledger.store.begin() as tx:
+        with open_ledger(target) as ledger:
             queue = read_queue(ledger.redis_url)
-            rows = [
-                {
-                    "run": run.name,
-                    "id": run.id,
-                    "problem": run.problem_name,
-                    "state": run.state.value,
-                    "worked_on": (at_work := worked_on(target, run)),
-                    "waiting": "" if at_work is False else waiting_of(tx, run, queue),
-                    "iterations": run.proposals - tx.proposals.backlog(run.id).unspent,
-                    "budget": run.budget.proposals,
-                    "best": best.fitness if (best := tx.history.best_quality(run)) else None,
-                    "start": tx.history.start(run.id),
-                    "age_seconds": round(run.elapsed_seconds, 1),
-                    "reason": run.reason,
-                    "inside": [_inside(tx, one) for one in tx.runs.inside(run.id, reserving=False)]
-                    if run.rules.nested
-                    else [],
-                }
-                for run in tx.runs.newest()
-            ]
+            rows = read_runs(ledger.store, queue, lambda run: worked_on(target, run))
     if not rows:
         screen.say("no runs yet: `evoq run PROBLEM` starts one")
     else:
         screen.out.print(_table(rows))
-    screen.answer(rows)
+    screen.answer([to_json(row) for row in rows])
 
 
-def _inside(tx: Transaction, inside: InsideRun) -> dict[str, Any]:
-    """Returns what is shown of a run inside another."""
-    run = inside.run
-    assert run is not None  # those without were not asked for
-    best = tx.history.best_quality(run)
-    return {
-        "run": run.name,
-        "id": run.id,
-        "proposal": inside.ordinal,
-        "state": run.state.value,
-        "proposals": run.proposals,
-        "budget": run.budget.proposals,
-        "best": best.fitness if best else None,
-        "start": tx.history.start(run.id),
-        "age_seconds": round(run.elapsed_seconds, 1),
-        "reason": run.reason,
-    }
-
-
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _table(rows: Sequence[RunRow]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     columns = ("id", "run", "problem", "state", "settled", "best", "started")
-    waiting = any(row["waiting"] for row in rows)
+    waiting = any(row.waiting for row in rows)
     for column in (*columns, "waits") if waiting else columns:
         table.add_column(column)
     bests = _best_texts(rows)
     for row in rows:
         table.add_row(
-            str(row["id"]),
-            row["run"],
-            row["problem"],
-            f"{row['state']}, nobody at work" if row["worked_on"] is False else row["state"],
-            f"{row['iterations']}/{row['budget']}",
-            bests[row["id"]],
-            f"{timedelta(seconds=round(row['age_seconds']))} ago",
-            *([row["waiting"]] if waiting else []),
+            str(row.id),
+            row.run,
+            row.problem,
+            f"{row.state}, nobody at work" if row.worked_on is False else row.state,
+            f"{row.iterations}/{row.budget}",
+            bests[row.id],
+            _ago(row.age_seconds),
+            *([row.waiting] if waiting else []),
         )
-        for one in row["inside"][-MOST_INSIDE:]:
+        for one in row.inside[-MOST_INSIDE:]:
+            settled = f"{one.proposals}/{one.budget}"
             table.add_row(
-                str(one["id"]),
-                f"  {one['run']}",
-                "",
-                one["state"],
-                f"{one['proposals']}/{one['budget']}",
-                bests[one["id"]],
-                f"{timedelta(seconds=round(one['age_seconds']))} ago",
+                *(str(one.id), f"  {one.run}", "", one.state, settled),
+                *(bests[one.id], _ago(one.age_seconds)),
             )
     return table
 
 
-def _best_texts(rows: list[dict[str, Any]]) -> dict[int, str]:
+def _ago(seconds: float) -> str:
+    return f"{timedelta(seconds=round(seconds))} ago"
+
+
+def _best_texts(rows: Sequence[RunRow]) -> dict[int, str]:
     """Returns the best fitness of each run by its id, told apart from its start and from others."""
-    runs = [run for row in rows for run in (row, *row["inside"])]
-    texts = number_texts([run["best"] for run in runs], [run["start"] for run in runs])
-    return dict(zip((run["id"] for run in runs), texts, strict=True))
+    runs: list[RunRow | InsideRow] = []
+    for row in rows:
+        runs += [row, *row.inside]
+    texts = number_texts([run.best for run in runs], [run.start for run in runs])
+    return dict(zip((run.id for run in runs), texts, strict=True))
 
 
 def watch(name: RunName, as_json: Json = False, debug: Debug = False) -> int:  # noqa: ARG001
@@ -126,14 +99,6 @@ def watch(name: RunName, as_json: Json = False, debug: Debug = False) -> int:  #
     Examples:
       evoq watch online_bin_packing-1
     """
-    from app.cli.display import progress_display
-    from app.cli.interruption import Interruption
-    from app.client.following import Follower, ProgressReader
-    from app.client.target import open_run, stored_problem
-    from app.domain.run import RunState
-    from app.reports.summary import document, summarise
-    from app.reports.waiting import watched_queue
-
     screen = Screen(json=as_json)
     with open_run(name) as (ledger, run):
         hint = "`evoq doctor` says whether workers are there"
@@ -143,7 +108,7 @@ def watch(name: RunName, as_json: Json = False, debug: Debug = False) -> int:  #
             follower.follow(lambda: interruption.requested)
         summary = summarise(ledger.store, run.id, stored_problem(ledger.store, run))
     screen.say(f"{run.name} is {summary.run.state.value}; best {summary.best_text}")
-    screen.answer(document(summary, None))
+    screen.answer(to_json(RunDocument(summary)))
     return DONE if summary.run.state is RunState.FINISHED else FAILED
 
 
@@ -171,10 +136,6 @@ def _change(name: str, verb: str, screen: Screen) -> None:
     Raises:
       CommandError: It is not running, or has ended before.
     """
-    from app.client.target import find_run, open_run, without_queue
-    from app.engine import lifecycle
-    from app.engine.inside import refusal
-
     act = lifecycle.pause if verb == "pause" else lifecycle.cancel
     with open_run(name) as (ledger, run):
         if why := refusal(ledger.store, run):

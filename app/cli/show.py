@@ -1,38 +1,39 @@
 """`evoq show`: one run, or one of its programs."""
 
-from __future__ import annotations
-
 import re
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.syntax import Syntax
 from rich.table import Table
 
 from app.cli.artifacts import print_artifacts
 from app.cli.costs import cost_rows
 from app.cli.funnel import print_funnel
 from app.cli.options import Debug, Json, RunName
-from app.cli.output import Screen, counted, counted_measured, duration, mean_of, number
+from app.cli.output import Screen, counted, counted_measured, mean_of
 from app.client.local_state import read_local_state
 from app.client.notes import CommandError
-from app.domain.digits import number_texts
-from app.domain.evaluation import fitness_names
+from app.client.target import find_target, open_run, stored_problem, worked_on
+from app.config.layers import UsageError
+from app.domain.digits import number_text, number_texts
+from app.domain.problem import Problem
+from app.domain.program import ProgramId
+from app.domain.run import Run
+from app.ports.ledger import Transaction
 from app.reports.artifacts import ARTIFACT_CHARS, artifacts_document
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from app.client.target import Ledger
-    from app.domain.evaluation import Evaluation
-    from app.domain.problem import Problem
-    from app.domain.program import ProgramId
-    from app.domain.run import Run
-    from app.ports.ledger import Transaction
-    from app.reports.measured import MeasuredProgram
-    from app.reports.ratings import RatedProgram
-    from app.reports.summary import Summary
+from app.reports.documents import Json as JsonValues
+from app.reports.documents import RunDocument, read_run, to_json
+from app.reports.measured import MeasuredProgram
+from app.reports.program import ProgramDocument, TrialDocument, difference_of, read_program
+from app.reports.program import program_named as found
+from app.reports.ratings import RatedProgram
+from app.reports.summary import Summary
+from app.reports.text import duration
+from app.reports.waiting import read_queue
 
 MOST_TEXT = 1_000_000
 """Characters of an artifact that is shown as a whole."""
@@ -101,8 +102,6 @@ class _Added:
 
 def _require_program(given: Mapping[str, bool]) -> None:
     """Raises where an option that adds to a program is given without one."""
-    from app.config.layers import UsageError
-
     for option in (option for option, on in given.items() if on):
         raise UsageError(
             "it adds to a program, and none is named",
@@ -112,59 +111,44 @@ def _require_program(given: Mapping[str, bool]) -> None:
 
 
 def _show_run(name: str, screen: Screen) -> None:
-    from app.client.target import find_target, open_run, stored_problem, worked_on
-    from app.reports.ratings import read_ratings
-    from app.reports.summary import document, summarise
-    from app.reports.waiting import endpoints_of, read_queue, waiting_of
 
     target = find_target()
     with open_run(name, target) as (ledger, run):
         problem = stored_problem(ledger.store, run)
-        summary = summarise(ledger.store, run.id, problem)
         queue = read_queue(ledger.redis_url)
-        endpoints = endpoints_of(run, queue.endpoints)
-        at_work = worked_on(target, run)
-        waiting, ratings = "", None
-        with ledger.store.begin() as tx:
-            if at_work is not False:
-                waiting = waiting_of(tx, run, queue)
-            if problem.players > 1:
-                ratings = read_ratings(tx, run.id)
+        found = read_run(
+            ledger.store, run, problem, queue, lambda current: worked_on(target, current)
+        )
     folder = Path(read_local_state(ledger.home, run.name).out)
-    answer = document(summary, str(folder) if folder.is_dir() else None)
-    answer |= {"worked_on": at_work, "waiting": waiting}
-    answer["ratings"] = None if ratings is None else [rating.document() for rating in ratings]
-    if summary.load is not None:
-        answer["models"] = [asdict(endpoint) for endpoint in endpoints]
+    found = replace(found, out=str(folder) if folder.is_dir() else None)
+    summary = found.summary
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for row in _rows(summary, waiting, abandoned=at_work is False, out=answer["out"]):
+    for row in _rows(found):
         table.add_row(*row)
-    for endpoint in endpoints:
+    for endpoint in found.models:
         table.add_row("model", f"{endpoint.endpoint}: {endpoint.text}")
     for text in summary.notices:
         table.add_row("notice", text)
     screen.out.print(table)
     if not screen.json:
         print_funnel(summary.funnel, screen)
-        _print_programs(summary, problem, ratings, screen)
-    screen.answer(answer)
+        _print_programs(summary, problem, found.ratings, screen)
+    screen.answer(to_json(found))
 
 
-def _rows(
-    summary: Summary, waiting: str, *, abandoned: bool, out: str | None
-) -> Iterator[tuple[str, str]]:
+def _rows(found: RunDocument) -> Iterator[tuple[str, str]]:
     """Returns what is shown of a run, each with its label, in order."""
-    run = summary.run
-    reason = f": {run.reason}" if run.reason and not waiting else ""
-    if abandoned:
+    summary, run = found.summary, found.summary.run
+    reason = f": {run.reason}" if run.reason and not found.waiting else ""
+    if found.worked_on is False:
         reason += f"; nobody is at work on it: `evoq resume {run.name}` continues it"
     yield "run", f"{run.name} (number {run.id})"
     if run.parent is not None:
         yield "inside of", run.name.rpartition(":")[0]
     yield "problem", f"{run.problem_name} ({run.problem[:12]})"
     yield "state", f"{run.state.value}{reason}"
-    if waiting:
-        yield "waits", waiting
+    if found.waiting:
+        yield "waits", found.waiting
     yield (
         "settled",
         f"{summary.iterations} of {run.budget.proposals}: "
@@ -182,7 +166,7 @@ def _rows(
     yield "seed", str(run.seed)
     yield from cost_rows(summary.costs).items()
     yield "took", duration(summary.seconds)
-    yield "files", out or "none here"
+    yield "files", found.out or "none here"
     if summary.load is not None:
         yield "generating", summary.load.generating.text
         yield "evaluating", summary.load.evaluating.text
@@ -215,8 +199,6 @@ def _ratings(ratings: Sequence[RatedProgram]) -> Table:
 
 def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
     """Prints the best program, and its measurements beside those of the baselines."""
-    from rich.syntax import Syntax
-
     best = summary.best
     if best is None:
         screen.say("no program has been measured")
@@ -318,91 +300,75 @@ def _validated(summary: Summary) -> Table:
     return table
 
 
-def _show_program(name: str, program_id: str, screen: Screen, added: _Added) -> None:
-    from app.client.measuring import failure_document
-    from app.client.target import open_run, stored_problem
+def _show_program(name: str, beginning: str, screen: Screen, added: _Added) -> None:
 
     with open_run(name) as (ledger, run):
         problem = stored_problem(ledger.store, run)
-        names = problem.trial_names
         with ledger.store.begin() as tx:
-            program = program_named(tx, run, program_id)
-            source = tx.programs.get([program])[program].source
-            evaluations = tx.history.evaluations(run.id, program)
+            program = program_named(tx, run, beginning)
             best, start = tx.history.best_quality(run), tx.history.start(run.id)
-        more = _more(ledger, run, program, added)
-    chars = MOST_TEXT if added.artifacts else ARTIFACT_CHARS
+        found = read_program(ledger.store, run, program, problem)
+        diff = None
+        if added.difference:
+            parents = found.parents[:1]
+            diff = "".join(difference_of(ledger.store, run, one, program) for one in parents)
     if not screen.json:
-        screen.say(source.rstrip())
-        _print_more(more, screen)
-        told_apart = (best.fitness if best else None, start)
-        screen.out.print(_trials(names, program, evaluations, told_apart))
-        for index, trial in enumerate(evaluations):
-            stage = _trial_name(names, index)
+        screen.say(found.source.rstrip())
+        _print_more(found, diff, added, screen)
+        screen.out.print(_trials(found.trials, (best.fitness if best else None, start)))
+        for trial in found.trials:
             if trial.failure:
-                screen.say(f"{stage}: {trial.failure.kind.value}: {trial.failure.shown}")
-            print_artifacts(stage, trial.artifacts, screen, whole=added.artifacts)
-        if mean := mean_of(fitness_names(program, evaluations), game=problem.players > 1):
+                screen.say(f"{trial.stage}: {trial.failure.kind}: {trial.failure.detail}")
+            print_artifacts(trial.stage, trial.artifacts, screen, whole=added.artifacts)
+        if mean := mean_of(found.fitness_names, game=problem.players > 1):
             screen.say(mean)
+    screen.answer(_as_asked(to_json(_within(found, added)), diff, added))
+
+
+def _within(found: ProgramDocument, added: _Added) -> ProgramDocument:
+    """Returns the document with the beginning and the end of each artifact, or the whole of it."""
+    chars = MOST_TEXT if added.artifacts else ARTIFACT_CHARS
     trials = [
-        {
-            "metrics": dict(trial.metrics.get(program, {})),
-            "features": dict(trial.features.get(program, {})),
-            "failure": failure_document(trial.failure),
-            "artifacts": artifacts_document(trial.artifacts, chars),
-            "verified": trial.verified,
-            "wall_seconds": trial.wall_seconds,
-            "cpu_seconds": trial.cpu_seconds,
-            "peak_memory_mib": trial.peak_memory_mib,
-            "boot_seconds": trial.boot_seconds,
-        }
-        for trial in evaluations
+        replace(trial, artifacts=artifacts_document(trial.artifacts, chars))
+        for trial in found.trials
     ]
-    screen.answer({"program": program, "source": source, "trials": trials, **more})
+    return replace(found, trials=trials)
 
 
-def _more(ledger: Ledger, run: Run, program: ProgramId, added: _Added) -> dict[str, Any]:
-    """Returns the prompts and replies that made a program, and its difference, if wanted."""
-    from app.client.target import stored_problem
-    from app.dashboard.reads import RunReader
-    from app.reports.waiting import QueueState
+def _as_asked(answer: JsonValues, diff: str | None, added: _Added) -> JsonValues:
+    """Returns the document of a program with the prompts, replies and difference that were asked.
 
-    if not (added.replies or added.prompts or added.difference):
-        return {}
-    problem = stored_problem(ledger.store, run)
-    reader = RunReader(ledger.store, ledger.redis_url, lambda digest: problem, QueueState)  # noqa: ARG005
-    document = reader.program(run, program)
-    more: dict[str, Any] = {}
-    replies = [asdict(reply) for reply in document.replies]
+    A reply has the texts of its prompt in `prompts` only.
+    """
+    replies = answer.pop("replies")
     if added.replies:
-        more["replies"] = [
+        answer["replies"] = [
             {name: value for name, value in reply.items() if name not in _PROMPT_TEXTS}
             for reply in replies
         ]
     if added.prompts:
         names = ("asker", "turn", "model", "prompt", *_PROMPT_TEXTS)
-        more["prompts"] = [{name: reply[name] for name in names} for reply in replies]
-    if added.difference:
-        parents = document.parents
-        more["diff"] = reader.diff(run, parents[0], program) if parents else ""
-    return more
+        answer["prompts"] = [{name: reply[name] for name in names} for reply in replies]
+    if diff is not None:
+        answer["diff"] = diff
+    return answer
 
 
-def _print_more(more: Mapping[str, Any], screen: Screen) -> None:
-    if "diff" in more:
-        screen.say("\n" + (more["diff"] or "no difference: it has no parent in this run") + "\n")
-    for prompt in more.get("prompts", ()):
-        screen.say(f"\nprompt to {prompt['model']} ({prompt['asker']}, turn {prompt['turn'] + 1}):")
-        if prompt["user"] is None:
+def _print_more(found: ProgramDocument, diff: str | None, added: _Added, screen: Screen) -> None:
+    if diff is not None:
+        screen.say("\n" + (diff or "no difference: it has no parent in this run") + "\n")
+    for reply in found.replies if added.prompts else ():
+        screen.say(f"\nprompt to {reply.model} ({reply.asker}, turn {reply.turn + 1}):")
+        if reply.user is None:
             screen.say("not kept: prompts.log_prompts is off in this run\n")
         else:
-            screen.say(f"\n{prompt['system']}\n\n{prompt['user'].rstrip()}\n")
-    for reply in more.get("replies", ()):
+            screen.say(f"\n{reply.system}\n\n{reply.user.rstrip()}\n")
+    for reply in found.replies if added.replies else ():
         screen.say(
-            f"\nreply of {reply['model']} ({reply['asker']}, turn {reply['turn'] + 1}, "
-            f"{reply['completion_tokens']} tokens):\n{reply['text'].rstrip()}\n"
+            f"\nreply of {reply.model} ({reply.asker}, turn {reply.turn + 1}, "
+            f"{reply.completion_tokens} tokens):\n{reply.text.rstrip()}\n"
         )
-    if [] in (more.get("replies"), more.get("prompts")):
+    if not found.replies and (added.replies or added.prompts):
         screen.say("no model was asked for it")
 
 
@@ -413,8 +379,6 @@ def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
       UsageError: It is not the beginning of an id.
       CommandError: No id or several have this beginning.
     """
-    from app.config.layers import UsageError
-
     if not re.fullmatch(r"[0-9a-f]{4,64}", beginning):
         raise UsageError(
             "not the beginning of a program's id",
@@ -422,39 +386,26 @@ def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
             value=beginning,
             remedy="Give 4 to 64 of its hexadecimal digits; `evoq metrics` lists them.",
         )
-    programs = tx.programs.named(run.id, beginning)
-    if len(programs) != 1:
-        raise CommandError(
-            f"{run.name} has {'no' if not programs else 'more than one'} program whose id begins "
-            f"with {beginning}; `evoq metrics {run.name}` lists them"
-        )
-    return programs[0]
+    try:
+        return found(tx, run, beginning)
+    except LookupError as error:
+        raise CommandError(f"{error}; `evoq metrics {run.name}` lists them") from error
 
 
-def _trial_name(names: Sequence[str], index: int) -> str:
-    return names[index] if index < len(names) else str(index + 1)
-
-
-def _trials(
-    names: Sequence[str],
-    program: ProgramId,
-    evaluations: Sequence[Evaluation],
-    told_apart: Sequence[float | None],
-) -> Table:
+def _trials(trials: Sequence[TrialDocument], told_apart: Sequence[float | None]) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0))
     for column in ("trial", "result", "wall s", "CPU s", "peak MiB", "boot s", "verified"):
         table.add_column(column)
-    for index, trial in enumerate(evaluations):
-        metrics = trial.metrics.get(program, {})
-        texts = number_texts(list(metrics.values()), told_apart)
+    for trial in trials:
+        texts = number_texts(list(trial.metrics.values()), told_apart)
         table.add_row(
-            _trial_name(names, index),
-            trial.failure.kind.value
+            trial.stage,
+            trial.failure.kind
             if trial.failure
-            else ", ".join(map(" ".join, zip(metrics, texts, strict=True))),
+            else ", ".join(map(" ".join, zip(trial.metrics, texts, strict=True))),
             f"{trial.wall_seconds:.3f}",
             f"{trial.cpu_seconds:.3f}",
-            number(trial.peak_memory_mib),
+            number_text(trial.peak_memory_mib),
             f"{trial.boot_seconds:.3f}",
             "yes" if trial.verified else "no",
         )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Path, Query, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -13,7 +13,6 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.websockets import WebSocketDisconnect
 
 from app.dashboard import frames
-from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.control import ChangeRefused, Control
 from app.dashboard.exhibitions import Exhibitions, PositionDocument
 from app.dashboard.games import (
@@ -27,12 +26,10 @@ from app.dashboard.games import (
     with_moves,
 )
 from app.dashboard.metrics import scrape
-from app.dashboard.programs import ProgramDocument, ProposalDocument
 from app.dashboard.reads import (
     ArchiveDocument,
     CourseDocument,
     RunReader,
-    RunRow,
     TreeDocument,
     course_document,
     metric_document,
@@ -43,9 +40,13 @@ from app.domain.run import Run
 from app.domain.search.cohort import TrialId
 from app.ports.protocols import Unavailable
 from app.ports.records import ComparedRuns
+from app.reports.bands import ComparisonBands, comparison, comparisons
 from app.reports.course import MetricCourse
+from app.reports.documents import Json, to_json
 from app.reports.generations import GenerationRow
 from app.reports.metrics import MetricsRow
+from app.reports.program import ProgramDocument, ProposalDocument
+from app.reports.runs import RunRow
 
 Name = Annotated[str, Path(alias="run", description="Name or number of a run.")]
 Program = Annotated[str, Path(pattern="^[0-9a-f]{4,64}$", description="Beginning of its id.")]
@@ -73,31 +74,34 @@ class PositionRequest:
 def routes(
     reader: RunReader, tails: Tails, control: Control, exhibitions: Exhibitions
 ) -> APIRouter:
-    """Returns every route of `/api`, and `/ws`."""
+    """Returns every route of `/api`."""
     router = APIRouter(prefix="/api")
+    _add_runs(router, reader, tails)
+    _add_proposals(router, reader)
+    _add_programs(router, reader, tails)
+    _add_games(router, reader, tails, exhibitions)
+    _add_comparisons(router, reader)
+    _add_system(router, reader)
+    _add_changes(router, reader, control)
+    _add_frames(router)
+    return router
 
-    async def found(run: Name) -> Run:
-        return await asyncio.to_thread(reader.run, run)
 
-    @router.get("/health")
-    def health() -> dict[str, str]:
-        """Whether the dashboard answers, and which version it is."""
-        return {"status": "ok", "version": version("evoqueue")}
-
+def _add_runs(router: APIRouter, reader: RunReader, tails: Tails) -> None:
     @router.get("/runs")
     def runs() -> list[RunRow]:
         """The newest hundred runs, newest first."""
         return reader.runs()
 
     @router.get("/runs/{run}")
-    def run_(run: Name) -> dict[str, Any]:
-        """The document of `evoq show RUN --json`, and what the run waits for."""
-        return reader.summary(reader.run(run))
+    def run_(run: Name) -> Json:
+        """The document of `evoq show RUN --json`."""
+        return to_json(reader.document(reader.run(run), ratings=True))
 
     @router.get("/runs/{run}/course")
     async def course(run: Name) -> CourseDocument:
         """The folded events: curves, shares of operators, failures with examples."""
-        row = await found(run)
+        row = await asyncio.to_thread(reader.run, run)
         tail = tails.of(row.id)
         await tail.complete()
         return course_document(row, tail.course)
@@ -107,7 +111,7 @@ def routes(
         run: Name, name: Annotated[str, Query(description="As the evaluator named it.")]
     ) -> MetricCourse:
         """A metric of the evaluator at each measured proposal and at each new best."""
-        row = await found(run)
+        row = await asyncio.to_thread(reader.run, run)
         tail = tails.of(row.id)
         await tail.complete()
         return metric_document(row, tail.course, name)
@@ -121,6 +125,8 @@ def routes(
         lines = "".join(f"{frames.encode(row.id, event)}\n" for event in page)
         return PlainTextResponse(lines, media_type="application/x-ndjson")
 
+
+def _add_proposals(router: APIRouter, reader: RunReader) -> None:
     @router.get("/runs/{run}/proposals")
     def proposals(run: Name, after: After = 0, limit: Limit = 1000) -> list[MetricsRow]:
         """Settled proposals in order of settling."""
@@ -141,6 +147,8 @@ def routes(
         """The cells of one island or of all, each with the elite that leads it."""
         return reader.archive(reader.run(run), island)
 
+
+def _add_programs(router: APIRouter, reader: RunReader, tails: Tails) -> None:
     @router.get("/runs/{run}/programs/{program}")
     def program_(run: Name, program: Program) -> ProgramDocument:
         """A program: source, measurements, artifacts, replies, children."""
@@ -164,18 +172,22 @@ def routes(
     @router.get("/runs/{run}/tree")
     async def tree(run: Name) -> TreeDocument:
         """The programs that became the best of the run and their ancestors, parents first."""
-        row = await found(run)
+        row = await asyncio.to_thread(reader.run, run)
         tail = tails.of(row.id)
         await tail.complete()
         return await asyncio.to_thread(reader.tree, row, list(tail.course.improvements))
 
+
+def _add_games(
+    router: APIRouter, reader: RunReader, tails: Tails, exhibitions: Exhibitions
+) -> None:
     @router.get("/runs/{run}/games")
     async def games(
         run: Name,
         generation: Annotated[int | None, Query(ge=1, description="Number of its cohort.")] = None,
     ) -> GamesDocument:
         """Generations, boards and crosstable of one or of the newest, ratings, directions."""
-        row = await found(run)
+        row = await asyncio.to_thread(reader.run, run)
         tail = tails.of(row.id)
         await tail.complete()
         games = await asyncio.to_thread(games_document, reader.store, row, tail.course, generation)
@@ -189,18 +201,27 @@ def routes(
     @router.post("/runs/{run}/play")
     async def play(run: Name, move: PositionRequest) -> PositionDocument:
         """The position after some moves of a game against a program. Needs the token."""
-        row = await found(run)
+        row = await asyncio.to_thread(reader.run, run)
         return await exhibitions.turn(row, move.program, move.moves, answer=move.answer)
 
+
+def _add_comparisons(router: APIRouter, reader: RunReader) -> None:
     @router.get("/comparisons")
     def comparisons_() -> list[ComparedRuns]:
         """The newest hundred comparisons (`evoq compare`), newest first."""
         return comparisons(reader.store)
 
     @router.get("/comparisons/{name}")
-    def comparison_(name: str) -> ComparisonDocument:
+    def comparison_(name: str) -> ComparisonBands:
         """A comparison: the quartiles of its arms, the settings that differ."""
         return comparison(reader.store, name)
+
+
+def _add_system(router: APIRouter, reader: RunReader) -> None:
+    @router.get("/health")
+    def health() -> dict[str, str]:
+        """Whether the dashboard answers, and which version it is."""
+        return {"status": "ok", "version": version("evoqueue")}
 
     @router.get("/system")
     def system() -> SystemDocument:
@@ -208,13 +229,15 @@ def routes(
         return reader.system()
 
     @router.get("/installation")
-    def installation() -> list[dict[str, Any]]:
+    def installation() -> list[dict[str, object]]:
         """What `evoq doctor` finds where the dashboard runs; sandboxes are not booted for it."""
         return [dict(finding) for finding in reader.installation()]
 
+
+def _add_changes(router: APIRouter, reader: RunReader, control: Control) -> None:
     def change(verb: str, act: Callable[[Run], None], summary: str) -> None:
         @router.post(f"/runs/{{run}}/{verb}", name=verb, description=summary)
-        def changed(run: Name) -> dict[str, Any]:
+        def changed(run: Name) -> dict[str, object]:
             row = reader.run(run)
             act(row)
             return {"run": row.name, "state": reader.run(run).state.value}
@@ -224,7 +247,7 @@ def routes(
     change("cancel", control.cancel, "Ends the run now. Needs the token.")
 
     @router.post("/runs/{run}/settings")
-    def settings(run: Name, values: dict[str, Any]) -> dict[str, Any]:
+    def settings(run: Name, values: dict[str, object]) -> dict[str, object]:
         """Gives the run other settings, by dotted key, from the next steps on. Needs the token."""
         row = reader.run(run)
         changed = {
@@ -233,8 +256,10 @@ def routes(
         }
         return {"run": row.name, "changed": changed}
 
+
+def _add_frames(router: APIRouter) -> None:
     @router.get("/frames.json")
-    def frame_schema() -> dict[str, Any]:
+    def frame_schema() -> dict[str, object]:
         """JSON Schema of the frames of `/ws`."""
         return frames.json_schema()
 
@@ -242,8 +267,6 @@ def routes(
     def frame_types() -> str:
         """TypeScript types of the frames of `/ws`."""
         return frames.typescript()
-
-    return router
 
 
 def add_metrics(app: FastAPI, reader: RunReader) -> None:

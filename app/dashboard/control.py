@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from app.config.changes import revision_of
 from app.config.checks import require_owned_by_run
@@ -66,7 +65,7 @@ class Control:
                 f"gives it a larger one"
             )
 
-    def change(self, run: Run, values: Mapping[str, Any]) -> tuple[Changed, ...]:
+    def change(self, run: Run, values: Mapping[str, object]) -> tuple[Changed, ...]:
         """Gives a run other settings, which hold for steps that begin afterwards.
 
         Args:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.dashboard.control import ChangeRefused
-from app.dashboard.programs import bounded, program_named
 from app.dashboard.reads import RunReader
 from app.domain.problem import Problem
 from app.domain.program import Program, ProgramId
@@ -17,6 +16,7 @@ from app.domain.run import Run
 from app.domain.secrets import redacted
 from app.engine.exhibition import Exhibition, Forfeit
 from app.ports.protocols import Sandbox
+from app.reports.program import bounded, program_named
 
 MOST_MOVES, MOST_CHARS = 2000, 80
 """Bounds of a game that a person plays, as of those that programs play."""

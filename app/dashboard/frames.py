@@ -5,16 +5,17 @@ equal.  A frame of moves is no event, has no `seq`, and is sent to who asks for 
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, Field, TypeAdapter, create_model
 
 from app.dashboard.games import LiveGame
 from app.domain.events import Event, EventKind, Fact
 
+Schema: TypeAlias = dict[str, Any]
+"""A JSON Schema, or a part of one."""
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -42,7 +43,7 @@ def encode_moves(game: LiveGame) -> str:
 
 
 @cache
-def adapter() -> TypeAdapter[Any]:
+def adapter() -> TypeAdapter[object]:
     """Returns the type of a frame: a union that `event.kind` discriminates."""
     frames = tuple(_frame(fact) for fact in get_args(Fact))
     union: Any = frames[0]
@@ -68,7 +69,7 @@ def _constant(kind: EventKind) -> Any:
     return Literal[kind.value]
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> Schema:
     """Returns the JSON Schema of a frame; that of a frame of moves is among its definitions."""
     schema = adapter().json_schema()
     moves = MovesFrame.model_json_schema()
@@ -100,7 +101,7 @@ _PLAIN = {
 }
 
 
-def _type(schema: Mapping[str, Any], indent: str) -> str:
+def _type(schema: Schema, indent: str) -> str:
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "const" in schema:

@@ -3,32 +3,19 @@
 Every function opens one transaction and blocks until it has read: callers run it in a thread.
 """
 
-import difflib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from app.adapters.queue.address import client_url
 from app.adapters.queue.live_moves import live_moves
-from app.dashboard.programs import (
-    ProgramDocument,
-    ProposalDocument,
-    bounded,
-    program_document,
-    program_named,
-    proposal_document,
-)
 from app.dashboard.system import Installation, SystemDocument, system_document
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import ProgramId
-from app.domain.run import Run, RunState
+from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import State, TrialId
 from app.domain.secrets import redacted
-from app.engine.back_pressure import pressure
-from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.reports.champions import read_champions
 from app.reports.course import (
@@ -38,14 +25,23 @@ from app.reports.course import (
     Improvement,
     MeasuredProposal,
     MetricCourse,
+    Milestone,
 )
-from app.reports.funnel import Funnel, read_funnel
+from app.reports.documents import RunDocument, read_run
 from app.reports.generations import GenerationRow, has_generations
 from app.reports.lineage import TreeNode, tree
 from app.reports.measured import lineage_of, present_fitness
 from app.reports.metrics import MetricsRow, generations_of, rows
-from app.reports.summary import document, summarise
-from app.reports.waiting import QueueState, endpoints_of, waiting_of
+from app.reports.program import (
+    ProgramDocument,
+    ProposalDocument,
+    difference_of,
+    program_named,
+    proposal_document,
+    read_program,
+)
+from app.reports.runs import RunRow, read_runs
+from app.reports.waiting import QueueState
 
 MOST_CELLS = 2500
 """Cells of an island that an archive shows, the fittest first."""
@@ -54,34 +50,6 @@ MOST_IMPROVEMENTS = 500
 """New bests of a run whose branches are in its tree, the newest."""
 FAILURES_READ = 500
 """Newest failures of a kind among which the commonest message is looked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """A run in the list of runs.
-
-    Attributes:
-      best: Fitness of its best program; None before one was measured.
-      start: The highest fitness of a seed; None before one was measured.
-      waiting: What it waits for; "" for nothing.
-      rate: Newest proposals settled per second; None while too few have settled, and after the end.
-    """
-
-    id: int
-    name: str
-    problem: str
-    strategy: str
-    state: str
-    reason: str
-    waiting: str
-    settled: int
-    budget: int
-    best: float | None
-    start: float | None
-    rate: float | None
-    cost_usd: float
-    tokens: int
-    age_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +82,7 @@ class CourseDocument:
     failed: list[dict[str, int]]
     span: int
     examples: dict[str, list[FailureExample]]
-    milestones: list[dict[str, Any]]
+    milestones: list[Milestone]
     metrics: list[str]
 
 
@@ -207,62 +175,22 @@ class RunReader:
         with self.store.begin() as tx:
             return tx.runs.newest()
 
-    def runs(self) -> list[RunRow]:
-        """Returns the newest hundred runs, newest first."""
-        queue = self.queue()
-        with self.store.begin() as tx:
-            return [self._row(tx, run, queue) for run in tx.runs.newest()]
+    def runs(self, *, inside: bool = True) -> list[RunRow]:
+        """Returns the newest hundred runs, newest first; see `read_runs`."""
+        return read_runs(self.store, self.queue(), inside=inside)
 
-    def _row(self, tx: Transaction, run: Run, queue: QueueState) -> RunRow:
-        best = tx.history.best_quality(run)
-        backlog = tx.proposals.backlog(run.id)
-        running = run.state is RunState.RUNNING
-        flow = pressure(tx, run, backlog).flow if running else None
-        return RunRow(
-            id=run.id,
-            name=run.name,
-            problem=run.problem_name,
-            strategy=run.strategy,
-            state=run.state.value,
-            reason=run.reason,
-            waiting=waiting_of(tx, run, queue),
-            settled=run.proposals - backlog.unspent,
-            budget=run.budget.proposals,
-            best=best.fitness if best else None,
-            start=tx.history.start(run.id),
-            rate=flow.per_second if flow else None,
-            cost_usd=run.cost_usd,
-            tokens=run.tokens,
-            age_seconds=run.elapsed_seconds,
-        )
+    def document(self, run: Run, *, ratings: bool = False) -> RunDocument:
+        """Returns the document of a run; see `read_run`."""
+        problem, unreadable = self._problem(run)
+        found = read_run(self.store, run, problem, self.queue(), ratings=ratings)
+        return replace(found, unreadable=unreadable)
 
-    def summary(self, run: Run) -> dict[str, Any]:
-        """Returns the document of `evoq show --json`, and what the run waits for.
-
-        `unreadable` says why this version cannot read the problem; "" where it can.
-        """
-        queue = self.queue()
+    def _problem(self, run: Run) -> tuple[Problem | None, str]:
+        """Returns a run's problem, or None and why this version cannot read it."""
         try:
-            problem, unreadable = self.problem(run.problem), ""
+            return self.problem(run.problem), ""
         except ValueError as error:
-            problem, unreadable = None, str(error)
-        summary = summarise(self.store, run.id, problem)
-        with self.store.begin() as tx:
-            waiting = waiting_of(tx, summary.run, queue)
-        models = [asdict(endpoint) for endpoint in endpoints_of(summary.run, queue.endpoints)]
-        elapsed = round(summary.run.elapsed_seconds, 3)
-        return {
-            **document(summary, None),
-            "elapsed_seconds": elapsed,
-            "waiting": waiting,
-            "models": models,
-            "unreadable": unreadable,
-        }
-
-    def funnel(self, run: Run) -> Funnel:
-        """Returns how far the proposals of a run came."""
-        with self.store.begin() as tx:
-            return read_funnel(tx, run.id)
+            return None, str(error)
 
     def proposals(self, run: Run, after: int, limit: int) -> list[MetricsRow]:
         """Returns settled proposals in order of settling, skipping the first `after`.
@@ -304,15 +232,7 @@ class RunReader:
         Raises:
           LookupError: No program of the run has such an id, or several have.
         """
-        stages: Sequence[str] = ()
-        later = ""
-        with suppress(ValueError):  # of a problem that this version cannot read
-            problem = self.problem(run.problem)
-            stages = problem.trial_names
-            if problem.players > 1:  # it has played as many games as its generations asked for
-                stages, later = problem.stages, problem.final_stage
-        with self.store.begin(snapshot=True) as tx:
-            return program_document(tx, run, beginning, stages, later)
+        return read_program(self.store, run, beginning, self._problem(run)[0])
 
     def proposal(self, run: Run, ordinal: int) -> ProposalDocument:
         """Returns a settled proposal of a run.
@@ -329,12 +249,7 @@ class RunReader:
         Raises:
           LookupError: No program of the run has such an id, or several have.
         """
-        with self.store.begin() as tx:
-            ids = [program_named(tx, run, beginning) for beginning in (old, new)]
-            sources = tx.programs.get(ids)
-        before, after = (bounded(sources[program].source).splitlines() for program in ids)
-        first, second = (program[:12] for program in ids)
-        return "\n".join(difflib.unified_diff(before, after, first, second, lineterm=""))
+        return difference_of(self.store, run, old, new)
 
     def lineage(self, run: Run, beginning: str) -> list[MetricsRow]:
         """Returns the admissions of a program and its ancestors, the program first.
@@ -416,7 +331,7 @@ def course_document(run: Run, course: Course) -> CourseDocument:
         failed=[dict(kinds) for kinds in course.failed],
         span=course.span,
         examples={kind: list(examples) for kind, examples in course.examples.items()},
-        milestones=[asdict(milestone) for milestone in course.milestones],
+        milestones=list(course.milestones),
         metrics=course.metrics,
     )
 

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import lengths
@@ -12,7 +12,7 @@ from app.ports.protocols import Store
 from app.ports.records import WORKER_KINDS
 from app.reports.waiting import QueueState
 
-Installation: TypeAlias = Callable[[], Sequence[Mapping[str, Any]]]
+Installation: TypeAlias = Callable[[], Sequence[Mapping[str, object]]]
 """Returns findings of `evoq doctor`, each as `name`, `ok`, `detail`, `remedy` and `required`."""
 
 
@@ -37,6 +37,23 @@ class LeasesDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerDocument:
+    """A live worker.
+
+    Attributes:
+      fault: Why it cannot evaluate; "" where it can.
+      usd_per_hour: None where its price is not known.
+      protections: Of its sandbox, each with what would add it; "" of one that holds.
+    """
+
+    id: str
+    kind: str
+    fault: str
+    usd_per_hour: float | None
+    protections: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class SystemDocument:
     """Workers, queues, endpoints, leases and disk.
 
@@ -51,12 +68,12 @@ class SystemDocument:
         embedded ledger is on it.
     """
 
-    workers: list[dict[str, Any]]
+    workers: list[WorkerDocument]
     model_places: int | None
     sandbox_places: int | None
     queues: dict[str, int]
     planning: bool | None
-    endpoints: list[dict[str, Any]]
+    endpoints: list[dict[str, object]]
     fault: str
     leases: list[LeasesDocument]
     ledger_bytes: int
@@ -96,13 +113,13 @@ def system_document(
     disk = shutil.disk_usage(next(each for each in (folder, *folder.parents) if each.exists()))
     return SystemDocument(
         workers=[
-            {
-                "id": worker.id,
-                "kind": worker.kind,
-                "fault": worker.fault,
-                "usd_per_hour": worker.usd_per_hour,
-                "protections": dict(worker.protections or ()),
-            }
+            WorkerDocument(
+                worker.id,
+                worker.kind,
+                worker.fault,
+                worker.usd_per_hour,
+                dict(worker.protections or ()),
+            )
             for worker in workers
         ],
         model_places=capacity.model,

@@ -5,13 +5,13 @@ Source: OpenEvolve 0.4.0: `checkpoint_N/metadata.json`, and one file a program i
 
 import json
 from pathlib import Path
-from typing import Any
 
 from app.domain.evaluation import COMBINED, Evaluation, merged_metrics
 from app.domain.problem import Problem
 from app.domain.secrets import redacted
 from app.ports.protocols import Store
 from app.ports.records import Settled, StoredReply
+from app.reports.documents import Json
 from app.reports.measured import present_fitness
 from app.reports.summary import Summary
 
@@ -90,7 +90,7 @@ def _program(
     source: str,
     language: str,
     fitness: dict[str, float | None],
-) -> dict[str, Any]:
+) -> Json:
     program, parent = str(settled.program), next(iter(settled.parents), None)
     artifacts = {name: redacted(text) for e in evaluations for name, text in e.artifacts.items()}
     changes = redacted(settled.changes)
@@ -118,7 +118,7 @@ def _program(
     }
 
 
-def _prompts(replies: list[StoredReply]) -> dict[str, dict[str, Any]]:
+def _prompts(replies: list[StoredReply]) -> dict[str, Json]:
     """Returns the conversations that made a program as OpenEvolve's `log_prompts` keeps them."""
     prompts = {}
     for number, reply in enumerate(replies, start=1):
@@ -129,5 +129,5 @@ def _prompts(replies: list[StoredReply]) -> dict[str, dict[str, Any]]:
     return prompts
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

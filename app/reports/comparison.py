@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from app.domain.digits import number_texts
 from app.domain.finite import mean, median, quantile
 from app.reports.decoration import NotMade, attempt
+from app.reports.documents import to_json
 from app.reports.folder import Drawn, drawn, plots
 from app.reports.metrics import MetricsRow
 from app.reports.page import code, page, row, rule
@@ -19,6 +20,8 @@ from app.reports.page import code, page, row, rule
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Settings: TypeAlias = Mapping[str, Mapping[str, object]]
+"""JSON values by the section and the name of a setting, or by its key and the arm."""
 NORMAL_95 = 1.959964
 """The 97.5 % quantile of the normal distribution."""
 BISECTIONS = 60
@@ -205,11 +208,11 @@ class Comparison:
     name: str
     budget: int
     problems: tuple[ProblemComparison, ...]
-    differing: Mapping[str, Mapping[str, Any]]
+    differing: Settings
     unfinished: Mapping[str, str]
 
 
-def differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+def differing(settings: Mapping[str, Settings]) -> dict[str, dict[str, object]]:
     """Returns the settings that are not the same in all arms, by key.
 
     Args:
@@ -228,39 +231,94 @@ def differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, 
     }
 
 
-def document(comparison: Comparison) -> dict[str, Any]:
-    """Returns the comparison as JSON values; curves have one value for each settled proposal."""
-    return {
-        "comparison": comparison.name,
-        "budget": comparison.budget,
-        "problems": [_problem_document(one) for one in comparison.problems],
-        "differing_settings": comparison.differing,
-        "unfinished": comparison.unfinished,
-    }
+@dataclass(frozen=True, slots=True)
+class Quartiles:
+    """Quartiles and median of the final fitness of an arm's runs."""
+
+    q25: float
+    median: float
+    q75: float
 
 
-def _problem_document(problem: ProblemComparison) -> dict[str, Any]:
-    return {
-        "problem": problem.problem,
-        "null_arm": problem.null,
-        "target": problem.target,
-        "arms": {
-            arm: {
-                "end": dict(zip(("q25", "median", "q75"), _quartiles(runs), strict=True)),
-                "mean_of_best": _mean_of_best(runs),
-                "proposals_to_target": problem.to_target(arm),
-                "runs": [asdict(run) for run in runs],
-            }
-            for arm, runs in problem.measured.items()
+@dataclass(frozen=True, slots=True)
+class ArmDocument:
+    """An arm on a problem; see `ProblemComparison`.
+
+    Attributes:
+      mean_of_best: Median over the runs of the mean of their curves.
+      proposals_to_target: None where the median never has the target.
+    """
+
+    end: Quartiles
+    mean_of_best: float
+    proposals_to_target: int | None
+    runs: tuple[ArmRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SuperiorityDocument:
+    """How probably a run of `arm` ends above one of `over`, with its 95 % interval."""
+
+    arm: str
+    over: str
+    probability: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemDocument:
+    """The arms on one problem; see `ProblemComparison`."""
+
+    problem: str
+    null_arm: str
+    target: float | None
+    arms: dict[str, ArmDocument]
+    superiority: list[SuperiorityDocument]
+    sentences: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonDocument:
+    """A comparison as `comparison.json` and `evoq compare --json` have it; see `Comparison`."""
+
+    comparison: str
+    budget: int
+    problems: list[ProblemDocument]
+    differing_settings: Settings
+    unfinished: Mapping[str, str]
+
+
+def document(comparison: Comparison) -> ComparisonDocument:
+    """Returns the comparison as a document; curves have one value for each settled proposal."""
+    return ComparisonDocument(
+        comparison.name,
+        comparison.budget,
+        [_problem_document(one) for one in comparison.problems],
+        comparison.differing,
+        comparison.unfinished,
+    )
+
+
+def _problem_document(problem: ProblemComparison) -> ProblemDocument:
+    measured = problem.measured
+    return ProblemDocument(
+        problem.problem,
+        problem.null,
+        problem.target,
+        {
+            arm: ArmDocument(_quartiles(runs), _mean_of_best(runs), problem.to_target(arm), runs)
+            for arm, runs in measured.items()
         },
-        "superiority": [
-            {"arm": ours, "over": theirs, **asdict(problem.superiority(ours, theirs))}
-            for ours in problem.measured
-            for theirs in problem.measured
+        [
+            SuperiorityDocument(ours, theirs, found.probability, found.low, found.high)
+            for ours in measured
+            for theirs in measured
             if ours != theirs
+            for found in [problem.superiority(ours, theirs)]
         ],
-        "sentences": list(problem.sentences()),
-    }
+        list(problem.sentences()),
+    )
 
 
 def markdown(comparison: Comparison, missing: Sequence[NotMade] = ()) -> str:
@@ -312,7 +370,7 @@ def _table(problem: ProblemComparison) -> Iterator[str]:
     yield row((*head, "tokens", "first arm above it"))
     yield rule(len(head) + 2)
     subject = next(iter(problem.measured), "")
-    quartiles = [_quartiles(runs) for runs in problem.measured.values()]
+    quartiles = [astuple(_quartiles(runs)) for runs in problem.measured.values()]
     starts = [run.curve[0] for runs in problem.measured.values() for run in runs]
     ends = number_texts([end for each in quartiles for end in each], starts)
     means = number_texts([_mean_of_best(runs) for runs in problem.measured.values()], starts)
@@ -343,7 +401,7 @@ def write(comparison: Comparison, folder: Path) -> Drawn:
       OSError: `comparison.json` cannot be written.
     """
     results = folder / "comparison.json"
-    text = json.dumps(document(comparison), indent=1, allow_nan=False) + "\n"
+    text = json.dumps(to_json(document(comparison)), indent=1, allow_nan=False) + "\n"
     results.write_text(text, encoding="utf-8")
     pictures = drawn(
         {folder / picture(one): partial(_arms, one, comparison.name) for one in comparison.problems}
@@ -393,6 +451,6 @@ def _mean_of_best(runs: Sequence[ArmRun]) -> float:
     return median([mean(run.curve) for run in runs])
 
 
-def _quartiles(runs: Sequence[ArmRun]) -> tuple[float, float, float]:
+def _quartiles(runs: Sequence[ArmRun]) -> Quartiles:
     ends = [run.end for run in runs]
-    return quantile(ends, 0.25), median(ends), quantile(ends, 0.75)
+    return Quartiles(quantile(ends, 0.25), median(ends), quantile(ends, 0.75))

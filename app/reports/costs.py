@@ -1,8 +1,7 @@
 """Costs of a run: completions by role and model, worker time by kind; folded from the ledger."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from app.domain.run import Run
 from app.domain.search.model_mix import WINDOW, Written
@@ -30,6 +29,15 @@ class Costs:
     booked_tokens: int = 0
     booked_usd: float = 0.0
     written: Mapping[str, Mapping[str, Written]] = field(default_factory=dict)
+
+    @property
+    def completions(self) -> int:
+        return sum(account.completions for account in self.models)
+
+    @property
+    def reused(self) -> int:
+        """Completions that were read from earlier runs."""
+        return sum(account.reused for account in self.models)
 
     @property
     def prompt_tokens(self) -> int:
@@ -88,30 +96,6 @@ def read_costs(tx: Transaction, run: Run, admitted: int) -> Costs:
     mixes = run.rules.asking.mixes
     written = {role.value: tx.completions.written(run.id, role, WINDOW) for role in mixes}
     return Costs(models, workers, admitted, run.tokens, run.cost_usd, written)
-
-
-def costs_document(costs: Costs) -> dict[str, Any]:
-    """Returns the costs as JSON values; null where there is no price."""
-    return {
-        "completions": sum(account.completions for account in costs.models),
-        "reused": sum(account.reused for account in costs.models),
-        "unpriced": sum(account.unpriced for account in costs.models),
-        "prompt_tokens": costs.prompt_tokens,
-        "completion_tokens": costs.completion_tokens,
-        "booked_tokens": costs.booked_tokens,
-        "booked_usd": costs.booked_usd,
-        "prefix_hit_rate": costs.prefix_hit_rate,
-        "models_usd": costs.models_usd,
-        "workers_usd": costs.workers_usd,
-        "cost_usd": costs.cost_usd,
-        "per_admitted_usd": costs.per_admitted_usd,
-        "models": [asdict(account) for account in costs.models],
-        "workers": [asdict(time) for time in costs.workers],
-        "written": {
-            role: {name: asdict(each) for name, each in models.items()}
-            for role, models in costs.written.items()
-        },
-    }
 
 
 def _sum(amounts: Sequence[float | None]) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from app.domain.problem import Problem
 from app.domain.run import Run
@@ -17,9 +17,10 @@ from app.ports.protocols import Store
 from app.ports.records import Worker
 from app.reports.course import course_of
 from app.reports.decoration import NotMade, attempt
+from app.reports.documents import Json, RunDocument, to_json
 from app.reports.generations import has_generations
 from app.reports.metrics import generations_of, metrics_of, write_csv, write_jsonl
-from app.reports.summary import Summary, best_document, document
+from app.reports.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,8 +59,8 @@ def write_best(summary: Summary, problem: Problem, folder: Path) -> None:
         return
     source, program = summary.best.source, folder / f"best_program{problem.suffix}"
     _write_text(program, lambda out: out.write(source))
-    whole = document(summary, None)
-    best = {**best_document(summary.best), "run": summary.run.name, "file": program.name}
+    whole = to_json(RunDocument(summary))
+    best = {**to_json(summary.best), "run": summary.run.name, "file": program.name}
     best |= {name: whole[name] for name in ("baselines", "validated", "costs")}
     _write_json(folder / "best.json", best)
 
@@ -115,7 +116,7 @@ def _save_made(make: Callable[[], "Figure"], path: Path) -> None:
     save(make(), path)
 
 
-def snapshot(summary: Summary, problem: Problem, workers: Sequence[Worker]) -> dict[str, Any]:
+def snapshot(summary: Summary, problem: Problem, workers: Sequence[Worker]) -> Json:
     """Returns the settings that held in the run, without secrets.
 
     What the run leaves to its problem has the problem's value; what workers own has that of the
@@ -153,7 +154,7 @@ def snapshot(summary: Summary, problem: Problem, workers: Sequence[Worker]) -> d
     }
 
 
-def _held(run: Run, problem: Problem) -> dict[str, Any]:
+def _held(run: Run, problem: Problem) -> Json:
     """Returns the settings of a run with the values of its problem where the run has none."""
     held = {name: dict(section) for name, section in run.settings.items()}
     job = problem.first_job()
@@ -164,7 +165,7 @@ def _held(run: Run, problem: Problem) -> dict[str, Any]:
     return held
 
 
-def _write_json(path: Path, value: Any) -> None:
+def _write_json(path: Path, value: object) -> None:
     _write_text(path, lambda out: out.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n"))
 
 

@@ -19,6 +19,7 @@ from app.domain.run import Run
 from app.domain.secrets import redacted, redacted_values, without_keys
 from app.ports.protocols import Store
 from app.ports.records import BadCopy, Row
+from app.reports.documents import Json
 
 FORMAT = "evoqueue ledger"
 VERSION = 1
@@ -49,7 +50,7 @@ def write_ledger(store: Store, run: Run, file: BinaryIO) -> int:
     digest, rows = hashlib.sha256(), 0
     with gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
 
-        def put(value: Any) -> None:
+        def put(value: object) -> None:
             line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
             digest.update(line)
             packed.write(line)
@@ -76,7 +77,7 @@ def verified(path: Path, problem_of: ProblemOf) -> LedgerFile:
       OSError: The file cannot be opened.
     """
     digest, rows = hashlib.sha256(), -1
-    header: dict[str, Any] = {}
+    header: Json = {}
     for number, line in _lines(path):
         value = _parsed(number, line)
         match value:
@@ -122,7 +123,7 @@ def _require_version(format: str, version: int) -> None:
 
 def _require_problem(path: Path, problem_of: ProblemOf) -> None:
     """Raises unless the problem of a file is the one whose digest it has."""
-    problem: dict[str, Any] = {}
+    problem: Json = {}
     files: dict[str, bytes] = {}
     for row in _rows(path):
         if row.table == "problems" and not problem:
@@ -165,7 +166,7 @@ def _parsed(number: int, line: bytes) -> Any:
         raise BadCopy(f"line {number} is no JSON: {error}") from error
 
 
-def _without_secrets(row: Row) -> dict[str, Any]:
+def _without_secrets(row: Row) -> Json:
     """Returns a row's values without what may be a secret in its texts and settings."""
     values = dict(row.values)
     match row.table:
@@ -197,7 +198,7 @@ def _redacted(text: str | None) -> str | None:
     return None if text is None else redacted(text)
 
 
-def _shown(evaluation: dict[str, Any]) -> dict[str, Any]:
+def _shown(evaluation: Json) -> Json:
     """Returns an evaluation whose artifacts and failure are without secrets."""
     shown = dict(evaluation)
     if "artifacts" in shown:

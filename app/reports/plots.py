@@ -6,7 +6,7 @@ Drawn with matplotlib's object-oriented interface: no display, no global state.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import cycle
 
 from matplotlib import colormaps
 from matplotlib.axes import Axes as Plot
@@ -79,7 +79,7 @@ def evolution(course: Course, baselines: Mapping[str, float], title: str) -> Fig
         )
     levels = [each for each in _levels(baselines) if scale.shows(each[1])]
     texts = number_texts([level for _, level in levels] + [best[-1].fitness if best else None])
-    for (names, level), text, color in zip(levels, texts, _cycle(PALETTE), strict=False):
+    for (names, level), text, color in zip(levels, texts, cycle(PALETTE), strict=False):
         label = _plain(f"{names}  {text}")
         plot.axhline(scale.at(level), linestyle="--", linewidth=1.2, color=color, label=label)
     plot.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -103,7 +103,7 @@ def failures(course: Course, title: str) -> Figure:
     starts = [n * width for n in range(len(course.failed))]
     below = [0] * len(starts)
     kinds = sorted(totals, key=lambda kind: (-totals[kind], kind))
-    for kind, color in zip(kinds, _cycle(PALETTE), strict=False):
+    for kind, color in zip(kinds, cycle(PALETTE), strict=False):
         counts = [of_kind[kind] for of_kind in course.failed]
         label = f"{kind}  {totals[kind]}"
         plot.bar(starts, counts, width * 0.9, below, align="edge", color=color, label=label)
@@ -199,7 +199,7 @@ def arms(curves: Mapping[str, Sequence[Sequence[float]]], title: str) -> Figure:
         return _empty(figure, plot, "no run has finished yet")
     starts = [value for band in bands.values() for value in band[0]]
     ends = number_texts([band[-1][1] for band in bands.values()], starts)
-    for (arm, band), end, color in zip(bands.items(), ends, _cycle(PALETTE), strict=False):
+    for (arm, band), end, color in zip(bands.items(), ends, cycle(PALETTE), strict=False):
         settled = range(len(band))
         low, middle, high = (
             [scale.at(value) if scale.shows(value) else math.nan for value in line]
@@ -266,11 +266,6 @@ def _levels(baselines: Mapping[str, float]) -> list[tuple[str, float]]:
     for name, fitness in sorted(baselines.items()):
         names.setdefault(fitness, []).append(name)
     return [("\n".join(names[level]), level) for level in sorted(names, reverse=True)]
-
-
-def _cycle(colors: Sequence[str]) -> Any:
-    while True:
-        yield from colors
 
 
 def _grid(

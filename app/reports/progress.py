@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from app.domain.events import (
     Admitted,
@@ -95,35 +94,37 @@ def fold(before: Progress, events: Iterable[Event]) -> Progress:
     """Returns the progress after further events, given in their order."""
     after = before
     for event in events:
-        after = replace(after, seq=event.seq, **_changes(after, event))
+        after = replace(_after(after, event), seq=event.seq)
     return after
 
 
-def _changes(before: Progress, event: Event) -> dict[str, Any]:
-    """Returns the fields that an event changes, but for `seq`."""
+def _after(before: Progress, event: Event) -> Progress:
+    """Returns the progress after an event, but for `seq`."""
     match event.fact:
         case Improved(fitness=fitness, settled=settled):
-            return {
-                "best": fitness,
-                "best_before": before.best,
-                "best_at": settled,
-                "improvements": before.improvements + 1,
-                "failures_since_best": {},
-            }
+            return replace(
+                before,
+                best=fitness,
+                best_before=before.best,
+                best_at=settled,
+                improvements=before.improvements + 1,
+                failures_since_best={},
+            )
         case Rerated(fitness=fitness):
-            return {"best": fitness}
+            return replace(before, best=fitness)
         case Founded(fitness=fitness):
-            return {"start": fitness if before.start is None else max(before.start, fitness)}
+            start = fitness if before.start is None else max(before.start, fitness)
+            return replace(before, start=start)
         case Validated():
-            return {"validated": before.validated + 1}
+            return replace(before, validated=before.validated + 1)
         case Noticed(text=text):
-            return {"notices": (*before.notices, text)}
+            return replace(before, notices=(*before.notices, text))
         case Changed() as change:
-            return {"notices": (*before.notices, f"changed {change.text}")}
+            return replace(before, notices=(*before.notices, f"changed {change.text}"))
         case Admitted() | Refused() | Cut() | Failed() as fact if _of_budget(fact):
             return _settled(before, event, fact)
         case _:
-            return {}
+            return before
 
 
 def _of_budget(fact: Settling) -> bool:
@@ -135,7 +136,7 @@ def _of_budget(fact: Settling) -> bool:
     return fact.proposal is not None and fact.proposal >= 0 and not returned
 
 
-def _settled(before: Progress, event: Event, fact: Settling) -> dict[str, Any]:
+def _settled(before: Progress, event: Event, fact: Settling) -> Progress:
     failures, since_best = before.failures, before.failures_since_best
     cuts = before.cuts
     if isinstance(fact, Cut):
@@ -144,12 +145,13 @@ def _settled(before: Progress, event: Event, fact: Settling) -> dict[str, Any]:
         kind = fact.failure
         failures = {**failures, kind: failures.get(kind, 0) + 1}
         since_best = {**since_best, kind: since_best.get(kind, 0) + 1}
-    return {
-        "done": before.done + 1,
-        "measured": before.measured + isinstance(fact, Admitted | Refused),
-        "entered": before.entered + isinstance(fact, Admitted),
-        "cuts": cuts,
-        "failures": failures,
-        "failures_since_best": since_best,
-        "recent": (*before.recent, event.seconds)[-WINDOW:],
-    }
+    return replace(
+        before,
+        done=before.done + 1,
+        measured=before.measured + isinstance(fact, Admitted | Refused),
+        entered=before.entered + isinstance(fact, Admitted),
+        cuts=cuts,
+        failures=failures,
+        failures_since_best=since_best,
+        recent=(*before.recent, event.seconds)[-WINDOW:],
+    )

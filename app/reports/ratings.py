@@ -1,8 +1,7 @@
 """Ratings of the programs of a run, as a fold over the games in the ledger."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from app.domain.events import EventKind, Played
 from app.domain.games import Game, bradley_terry, elo
@@ -35,10 +34,6 @@ class RatedProgram:
     elo: float
     games: int
     points: float
-
-    def document(self) -> dict[str, Any]:
-        """Returns it as JSON values."""
-        return asdict(self)
 
 
 def read_ratings(tx: Transaction, run: int) -> list[RatedProgram]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from app.domain.digits import number_text, number_texts
 from app.domain.problem import Problem
@@ -23,6 +22,7 @@ from app.reports.funnel import HEADINGS
 from app.reports.measured import MeasuredProgram, lineage_of
 from app.reports.page import code, fenced, page, row, rule
 from app.reports.summary import BestProgram, Summary, ValidatedProgram
+from app.reports.text import usd
 
 MOST_ANCESTORS = 100
 
@@ -216,18 +216,14 @@ def _costs(summary: Summary) -> list[str]:
 def _of_model(account: Account) -> tuple[str, str, str]:
     tokens = account.prompt_tokens + account.completion_tokens
     name = code(f"{account.role} {account.model}")
-    return name, f"{account.completions} completions, {tokens} tokens", _dollars(account.cost_usd)
+    return name, f"{account.completions} completions, {tokens} tokens", usd(account.cost_usd)
 
 
 def _of_workers(worker: WorkerTime) -> tuple[str, str, str]:
-    return f"workers: {worker.kind}", f"{worker.seconds:.0f} s", _dollars(worker.cost_usd)
+    return f"workers: {worker.kind}", f"{worker.seconds:.0f} s", usd(worker.cost_usd)
 
 
-def _dollars(amount: float | None) -> str:
-    return "no price" if amount is None else f"${amount:.4f}"
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[Any]]) -> list[str]:
+def _table(head: Sequence[str], lines: Sequence[Sequence[object]]) -> list[str]:
     if not lines:
         return ["None.", ""]
     return [row(head), rule(len(head)), *(row(list(map(str, line))) for line in lines), ""]

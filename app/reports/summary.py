@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from app.domain.digits import number_texts
 from app.domain.evaluation import Failure, fitness_names, merged_metrics
@@ -18,7 +17,7 @@ from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.ports.records import Backlog, InsideTotals, Reused, Settled
-from app.reports.costs import Costs, costs_document, read_costs
+from app.reports.costs import Costs, read_costs
 from app.reports.explanations import read_explanation
 from app.reports.funnel import Funnel, read_funnel
 from app.reports.measured import MeasuredProgram, measured_program
@@ -187,6 +186,11 @@ class Summary:
     funnel: Funnel = field(default_factory=Funnel)
 
     @property
+    def seq(self) -> int:
+        """The last event of the run at that moment; 0 before the first."""
+        return self.run.events
+
+    @property
     def told_apart(self) -> tuple[float | None, ...]:
         """The fitness values that differ in every text of the run; see `number_texts`."""
         best = self.best.measured.fitness if self.best else None
@@ -206,37 +210,42 @@ def summarise(store: Store, run: int, problem: Problem | None) -> Summary:
       run: The run.
       problem: Its problem; None where this version cannot read it: then no baseline is named.
     """
-    with store.begin() as tx:
-        row = tx.runs.get(run)
-        states, failures = tx.history.states(run), tx.history.failures(run)
-        admitted, cuts = states.get(State.ADMITTED, 0), tx.history.cuts(run)
-        validated = _validated(tx, run, problem) if problem else ()
-        settled = sum(n for state, n in states.items() if state.final)
-        last = tx.events.read(run, after=row.events - 1, limit=1) if row.events else []
-        return Summary(
-            run=row,
-            iterations=settled,
-            measured=admitted,
-            entered=tx.history.entered(run),
-            cuts=cuts,
-            failures=failures,
-            best=_best(tx, row, validated),
-            start=tx.history.start(run),
-            baselines=_baselines(tx, row, problem) if problem else {},
-            validated=validated,
-            seconds=last[0].seconds if last else 0.0,
-            notices=notices(tx, run),
-            savings=Savings(
-                {reason.value: cuts.get(reason, 0) for reason in UNMEASURED},
-                tx.history.reused(run),
-            ),
-            costs=read_costs(tx, row, admitted),
-            load=None if row.state.final else run_load(tx, row, tx.proposals.backlog(run)),
-            places=None if row.state.final else read_places(tx, run),
-            inside=tx.runs.sum_inside(run) if row.rules.nested else InsideTotals(),
-            explanation=read_explanation(tx, row, failures, cuts, settled),
-            funnel=read_funnel(tx, run),
-        )
+    with store.begin(snapshot=True) as tx:
+        return read_summary(tx, run, problem)
+
+
+def read_summary(tx: Transaction, run: int, problem: Problem | None) -> Summary:
+    """Reads a run's summary; `tx` is a snapshot, so that all counts are those at `seq`."""
+    row = tx.runs.get(run)
+    states, failures = tx.history.states(run), tx.history.failures(run)
+    admitted, cuts = states.get(State.ADMITTED, 0), tx.history.cuts(run)
+    validated = _validated(tx, run, problem) if problem else ()
+    settled = sum(n for state, n in states.items() if state.final)
+    last = tx.events.read(run, after=row.events - 1, limit=1) if row.events else []
+    return Summary(
+        run=row,
+        iterations=settled,
+        measured=admitted,
+        entered=tx.history.entered(run),
+        cuts=cuts,
+        failures=failures,
+        best=_best(tx, row, validated),
+        start=tx.history.start(run),
+        baselines=_baselines(tx, row, problem) if problem else {},
+        validated=validated,
+        seconds=last[0].seconds if last else 0.0,
+        notices=notices(tx, run),
+        savings=Savings(
+            {reason.value: cuts.get(reason, 0) for reason in UNMEASURED},
+            tx.history.reused(run),
+        ),
+        costs=read_costs(tx, row, admitted),
+        load=None if row.state.final else run_load(tx, row, tx.proposals.backlog(run)),
+        places=None if row.state.final else read_places(tx, run),
+        inside=tx.runs.sum_inside(run) if row.rules.nested else InsideTotals(),
+        explanation=read_explanation(tx, row, failures, cuts, settled),
+        funnel=read_funnel(tx, run),
+    )
 
 
 def run_load(tx: Transaction, run: Run, backlog: Backlog) -> RunLoad:
@@ -338,86 +347,4 @@ def _baselines(tx: Transaction, run: Run, problem: Problem) -> dict[str, Measure
         )
         for name, program in problem.baselines.items()
         if program in seeds
-    }
-
-
-def document(summary: Summary, out: str | None) -> dict[str, Any]:
-    """Returns the summary as JSON values.
-
-    Args:
-      summary: The run's summary.
-      out: Folder of the run's files; None where there is none.
-    """
-    run, best = summary.run, summary.best
-    return {
-        "run": run.name,
-        "id": run.id,
-        "problem": run.problem_name,
-        "state": run.state.value,
-        "reason": run.reason,
-        "seed": run.seed,
-        "operators": dict(run.operators),
-        "budget": run.budget.proposals,
-        "iterations": summary.iterations,
-        "measured": summary.measured,
-        "entered": summary.entered,
-        "admitted": summary.measured,
-        "cut": sum(summary.cuts.values()),
-        "cuts": dict(summary.cuts),
-        "failures": dict(summary.failures),
-        "commonest_failure": _explanation_document(summary.explanation),
-        "savings": {**summary.savings.programs, "reused": asdict(summary.savings.reused)},
-        "in_flight": asdict(summary.load) if summary.load else None,
-        "places": asdict(summary.places) if summary.places else None,
-        "inside": asdict(summary.inside),
-        "funnel": asdict(summary.funnel),
-        "tokens": run.tokens,
-        "costs": costs_document(summary.costs),
-        "best": best_document(best) if best else None,
-        "start": summary.start,
-        "baselines": {name: _measurements(seed) for name, seed in summary.baselines.items()},
-        "validated": [validated_document(program) for program in summary.validated],
-        "verified": best.measured.verified if best else None,
-        "notices": list(summary.notices),
-        "wall_seconds": round(summary.seconds, 3),
-        "out": out,
-    }
-
-
-def _explanation_document(explanation: Explanation | None) -> dict[str, Any] | None:
-    return {**asdict(explanation), "text": explanation.text} if explanation else None
-
-
-def best_document(best: BestProgram) -> dict[str, Any]:
-    """Returns the best program as JSON values; `program` is its id and `source` its text."""
-    return {
-        **_measurements(best.measured),
-        "validation": _measurements(best.validation) if best.validation else None,
-        "ordinal": best.settled.ordinal,
-        "generation": best.settled.generation,
-        "operator": best.settled.operator,
-        "island": best.settled.island,
-        "source": best.source,
-    }
-
-
-def validated_document(validated: ValidatedProgram) -> dict[str, Any]:
-    """Returns a validated program as JSON values; `search_fitness` is what the search saw."""
-    failure, admitted = validated.failure, validated.admitted
-    return {
-        **_measurements(validated.measured),
-        "names": list(validated.names),
-        "search_fitness": admitted.fitness if admitted else None,
-        "ordinal": admitted.ordinal if admitted else None,
-        "failure": {"kind": failure.kind.value, "detail": failure.shown} if failure else None,
-    }
-
-
-def _measurements(measured: MeasuredProgram) -> dict[str, Any]:
-    return {
-        "program": measured.program,
-        "fitness": measured.fitness,
-        "fitness_names": list(measured.fitness_names),
-        "metrics": dict(measured.metrics),
-        "verified": measured.verified,
     }

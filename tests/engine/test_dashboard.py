@@ -26,6 +26,7 @@ from app.domain.operator import Completion
 from app.engine import lifecycle
 from app.engine.context import Context
 from app.ports.records import Capacity, Worker
+from app.reports.documents import to_json
 from app.reports.waiting import QueueState
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.test_replies import Answering, asking
@@ -78,7 +79,7 @@ def watching(served: Serving, run: int, after: int = 0, **options: Any) -> Clien
 
 def test_a_finished_run_is_read_in_every_way(served: Serving, finished: int, ctx: Context):
     [row] = get(served, "/api/runs")
-    assert (row["name"], row["state"], row["settled"]) == ("toy-run", "finished", 24)
+    assert (row["run"], row["state"], row["iterations"]) == ("toy-run", "finished", 24)
     assert get(served, "/api/runs/toy-run")["iterations"] == 24
 
     course = get(served, f"/api/runs/{finished}/course")
@@ -176,7 +177,7 @@ def test_a_run_whose_problem_cannot_be_read_is_shown_without_its_baselines(
     reader = RunReader(ctx.store, NO_QUEUE, ProblemCatalogue(ctx.store), QueueState)
     run = reader.run(str(finished))
 
-    summary = reader.summary(run)
+    summary = to_json(reader.document(run))
 
     assert "unknown format of a problem (toy)" in summary["unreadable"]
     assert (summary["iterations"], summary["baselines"]) == (24, {})
@@ -349,6 +350,6 @@ def test_a_comparison_is_read_with_the_bands_of_its_arms(served: Serving, ctx: C
     ends = [get(served, f"/api/runs/islands.toy.wide.{seed}/course")["best"] for seed in (1, 2)]
     assert wide["band"][-1]["middle"] == sum(ends) / 2
     assert wide["band"][-1]["settled"] == of_problem["budget"] == 10
-    assert found["differing"]["search.islands"] == {"wide": 2, "small": 1}
+    assert found["differing_settings"]["search.islands"] == {"wide": 2, "small": 1}
     assert found["unfinished"] == {"islands.toy.wide.3": "running"}
     assert refusal(lambda: get(served, "/api/comparisons/nobody"))[0] == 404

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from app.dashboard.comparisons import comparison as comparison_document
 from app.dashboard.metrics import scrape
 from app.dashboard.pages import charts
 from app.dashboard.reads import RunReader, course_document
@@ -22,13 +21,15 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import bin_index
 from app.engine.context import Context
 from app.reports import comparison, report
+from app.reports.bands import comparison as comparison_document
 from app.reports.checkpoint import write_checkpoint
 from app.reports.course import course_of
+from app.reports.documents import RunDocument, to_json
 from app.reports.folder import write
 from app.reports.generations import generations
 from app.reports.ledger_file import read_ledger, verified, write_ledger
 from app.reports.metrics import history, rows, write_csv, write_jsonl
-from app.reports.summary import document, summarise
+from app.reports.summary import summarise
 from app.reports.waiting import QueueState
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import problem
@@ -130,7 +131,7 @@ def test_everything_is_read_drawn_and_exported(ctx: Context, tmp_path: Path):
     missing: list[Any] = []
     assert report.report(ctx.store, [(summary, toy)], missing.append).count("data:image/png") == 3
     assert missing == []
-    strict(document(summary, None))
+    strict(to_json(RunDocument(summary)))
     write_checkpoint(ctx.store, summary, toy, tmp_path / "output")
     with (tmp_path / "ledger.gz").open("wb") as file:
         write_ledger(ctx.store, run, file)
@@ -149,7 +150,7 @@ def test_every_page_and_document_is_made_of_finite_numbers(ctx: Context):
 
     documents: list[Callable[[], Any]] = [
         lambda: reader.runs(),
-        lambda: reader.summary(run),
+        lambda: to_json(reader.document(run)),
         lambda: reader.proposals(run, 0, 100),
         lambda: reader.archive(run),
         lambda: reader.program(run, best),
@@ -201,7 +202,7 @@ def test_arms_are_compared_on_the_page_and_in_the_report(ctx: Context, tmp_path:
     problem_of = comparison.ProblemComparison("toy", arms, "random")
     result = comparison.Comparison("mine", 24, (problem_of,), {}, {})
 
-    strict(comparison.document(result))
+    strict(to_json(comparison.document(result)))
     assert comparison.write(result, tmp_path).missing == []
     page = comparison_document(ctx.store, "mine")
     strict(asdict(page))

@@ -11,12 +11,12 @@ import pytest
 from app.adapters.store.sql import SqlStore
 from app.client import target
 from app.config.settings import PromptSettings
-from app.dashboard.programs import ProgramDocument
 from app.dashboard.reads import RunReader
 from app.domain.operator import Completion
 from app.domain.run import Run
 from app.engine.context import Context
 from app.reports.checkpoint import write_checkpoint
+from app.reports.program import ProgramDocument
 from app.reports.summary import summarise
 from app.reports.waiting import QueueState
 from tests.engine.conftest import new_run, run_to_the_end

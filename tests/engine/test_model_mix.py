@@ -19,7 +19,8 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import NEVER, LanguageModel, Stop, Unavailable
 from app.ports.records import NewRun
-from app.reports.costs import costs_document, read_costs
+from app.reports.costs import read_costs
+from app.reports.documents import to_json
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.executors import RecordedMessages, operator_replies
 from tests.engine.test_replay import programs
@@ -146,9 +147,9 @@ def test_the_costs_of_a_run_say_what_its_models_were_drawn_by(ctx: Context) -> N
     of_able = wrote(ctx, runs[0])["able"]
     said = f"{sum(of_able)} of its last {len(of_able)} children better than their parent"
     assert said in cost_rows(drawn)["generator"]
-    assert costs_document(drawn)["written"]["generator"]["able"]["gains"] == sum(of_able)
+    assert to_json(drawn)["written"]["generator"]["able"]["gains"] == sum(of_able)
     assert "better than" not in cost_rows(fixed)["generator"]
-    assert costs_document(fixed)["written"] == {}
+    assert to_json(fixed)["written"] == {}
 
 
 def test_the_same_run_again_is_the_same_and_a_cache_answers_all_of_it(

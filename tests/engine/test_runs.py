@@ -21,8 +21,9 @@ from app.domain.search.cohort import State
 from app.domain.source.imports import ImportPolicy
 from app.engine import lifecycle, steps
 from app.engine.context import Context
+from app.reports.documents import RunDocument, to_json
 from app.reports.progress import Progress, fold
-from app.reports.summary import document, summarise
+from app.reports.summary import summarise
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.executors import RecordedMessages, planned
 from tests.engine.toy import ToySandbox, interpret, problem
@@ -437,7 +438,7 @@ def test_what_was_measured_and_what_entered_a_cell_are_counted_apart(ctx: Contex
         states = tx.history.states(run_id)
     assert 0 < summary.entered < summary.measured == states[State.ADMITTED]
     assert (progress.measured, progress.entered) == (summary.measured, summary.entered)
-    answer = document(summary, None)
+    answer = to_json(RunDocument(summary))
     assert (answer["measured"], answer["entered"]) == (summary.measured, summary.entered)
     assert f"of which {summary.entered} entered" in counted_measured(
         summary.measured, summary.entered

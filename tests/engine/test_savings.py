@@ -22,7 +22,8 @@ from app.domain.search.cohort import CutReason
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop, Unavailable
-from app.reports.summary import Savings, document, summarise
+from app.reports.documents import RunDocument, to_json
+from app.reports.summary import Savings, summarise
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.toy import ToySandbox, problem
 
@@ -62,7 +63,7 @@ def searched(
     order = replace(new_run(toy, budget=len(sources), **search), name=name)
     run = run_to_the_end(replace(ctx, operators=operators), toy, order)
     summary = summarise(ctx.store, run, toy)
-    saved = document(summary, None)["savings"]
+    saved = to_json(RunDocument(summary))["savings"]
     assert saved == {
         **summary.savings.programs,
         "reused": {

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -13,9 +13,7 @@ import pytest
 
 from app.adapters.queue.inline import InlineExecutor
 from app.client import target
-from app.dashboard.comparisons import comparison
 from app.dashboard.frames import adapter, encode
-from app.dashboard.programs import program_document
 from app.dashboard.reads import RunReader
 from app.domain.digits import number_text
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
@@ -28,10 +26,12 @@ from app.domain.search.cohort import CutReason
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop
+from app.reports.bands import comparison
 from app.reports.course import course_of
 from app.reports.folder import write_best
 from app.reports.lineage import branches
 from app.reports.metrics import GrowingMetrics, generations_of, metrics_of
+from app.reports.program import program_document
 from app.reports.ratings import read_ratings
 from app.reports.report import report
 from app.reports.summary import summarise
@@ -360,7 +360,7 @@ def test_the_command_line_shows_ratings_with_their_intervals(ctx: Context, evoq:
 
     with ctx.store.begin() as tx:
         ratings = read_ratings(tx, run)
-    assert shown["ratings"] == [one.document() for one in ratings]
+    assert shown["ratings"] == [asdict(one) for one in ratings]
     assert shown["best"]["program"] == ratings[0].program
     assert all(one["low"] < one["rating"] < one["high"] for one in shown["ratings"])
     assert f"{ratings[0].program[:12]}   {ratings[0].rating:>6.0f}" in text

@@ -18,8 +18,9 @@ from app.domain.search.budget import Budget
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import NEVER, Stop
+from app.reports.documents import RunDocument, to_json
 from app.reports.report import report
-from app.reports.summary import Summary, document, summarise
+from app.reports.summary import Summary, summarise
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.executors import RecordedMessages
 from tests.engine.toy import ToySandbox, interpret, problem
@@ -98,7 +99,7 @@ def test_the_best_by_validation_is_the_result_of_a_run(ctx: Context) -> None:
 def test_both_scores_are_in_the_documents_and_in_the_report(ctx: Context) -> None:
     _, summary = finished(ctx)
 
-    written = document(summary, None)
+    written = to_json(RunDocument(summary))
     text = report(ctx.store, [(summary, TOY)], [].append)
 
     best, first = written["best"], written["validated"][0]

@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from app.cli.display import PlainLines, StallNotice, line, panel, progress_display
-from app.cli.output import duration
 from app.client.following import RunStatus
 from app.config.rules import rules_of
 from app.domain.problem import Axis
@@ -16,6 +15,7 @@ from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.ports.records import Backlog
 from app.reports.progress import Progress
+from app.reports.text import duration
 
 RUN = Run(
     id=1,

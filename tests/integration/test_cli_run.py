@@ -173,7 +173,9 @@ def test_a_run_ends_with_its_document_and_files_and_can_be_shown(
 
     shown = evoq("show", "first", "--json").json
     later = {"out": shown["out"], "costs": shown["costs"]}  # workers write what they spent later
-    later |= {"worked_on": None, "waiting": "", "ratings": None}  # it is not running, and no game
+    # It is not running, it is no game, and its age is that of another moment.
+    later |= {"worked_on": None, "waiting": "", "ratings": None}
+    later["elapsed_seconds"] = shown["elapsed_seconds"]
     assert {**document, **later} == shown
 
     exported = place / "exported.py"
@@ -753,7 +755,7 @@ def test_the_dashboard_of_the_stack_that_is_kept_up_shows_its_runs_and_no_other_
         shown = json.loads(answer.read())
 
     assert (second.code, second.json["error"]["kind"]) == (1, "failed")
-    assert {run["name"] for run in shown} == {run["run"] for run in runs}
+    assert {run["run"] for run in shown} == {run["run"] for run in runs}
 
 
 def test_the_stack_that_is_kept_up_ends_with_an_interrupt(kept: KeptStack):

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import cycle
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
-from app.dashboard.comparisons import ArmDocument
 from app.dashboard.games import GenerationDocument
 from app.dashboard.reads import ArchiveDocument
 from app.domain.finite import between, difference
 from app.domain.games import Rating
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
+from app.reports.bands import ArmBand
 from app.reports.course import (
     Contribution,
     Improvement,
@@ -25,6 +25,8 @@ from app.reports.games import RatedPlayer
 from app.reports.generations import GenerationRow, score_lines
 from app.reports.view import Scale, best_by_square, lowest_shown, range_shown, scale_of
 
+Options: TypeAlias = dict[str, Any]
+"""Options of ECharts, of a whole chart or of a part."""
 GREY, LINE = "#858b94", "#8884"
 COLOURS = ("#2f7ed8", "#d9822b", "#2a9d6f", "#b5479b", "#8f6a3a", "#5f6caf", "#c0392b", "#1f9bb0")
 """Told apart on light and on dark ground, and by most who see few colours."""
@@ -40,7 +42,7 @@ ENTERED, NO_CELL, CUT, FAILED = COLOURS[0], GREY, COLOURS[3], COLOURS[1]
 """What became of a proposal, in the same colour in every chart."""
 
 
-def _axis(name: str, **options: Any) -> dict[str, Any]:
+def _axis(name: str, **options: object) -> Options:
     return {
         "type": "value",
         "name": name,
@@ -54,20 +56,20 @@ def _axis(name: str, **options: Any) -> dict[str, Any]:
     }
 
 
-def _settled() -> dict[str, Any]:
+def _settled() -> Options:
     return _axis(
         "settled proposals", min=0, max="dataMax", minInterval=1, splitLine={"show": False}
     )
 
 
-def _value(name: str, **options: Any) -> dict[str, Any]:
+def _value(name: str, **options: object) -> Options:
     """Returns the axis of a value, whose name stands above it."""
     above = {"nameLocation": "end", "nameGap": 12}
     above["nameTextStyle"] = {"color": GREY, "align": "left"}
     return _axis(name, **above, scale=True, **options)
 
 
-def _chart(series: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -> dict[str, Any]:
+def _chart(series: list[Options], x: Options, y: Options) -> Options:
     return {
         "animation": False,
         "color": list(COLOURS),
@@ -80,7 +82,7 @@ def _chart(series: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any]) -
     }
 
 
-def _fitness(name: str, scale: Scale, values: Sequence[float]) -> dict[str, Any]:
+def _fitness(name: str, scale: Scale, values: Sequence[float]) -> Options:
     """Returns the axis of a fitness, which says what of some values it leaves out."""
     left_out = Scale(scale.unit, scale.marks).note(values)
     name = f"{scale.named(name)}{left_out and f' ({left_out})'}"
@@ -93,7 +95,7 @@ def _steps(best: Iterable[tuple[int, float]], settled: int, scale: Scale) -> lis
     return [*steps, [max(settled, steps[-1][0]), steps[-1][1]]] if steps else []
 
 
-def _baselines(baselines: Mapping[str, float], scale: Scale) -> dict[str, Any]:
+def _baselines(baselines: Mapping[str, float], scale: Scale) -> Options:
     """Returns a line at the fitness of each baseline; equal ones share it."""
     named: dict[float, list[str]] = {}
     for name, fitness in baselines.items():
@@ -114,7 +116,7 @@ def curve(
     bests: Sequence[Improvement],
     settled: int,
     baselines: Mapping[str, float] = MappingProxyType({}),
-) -> dict[str, Any]:
+) -> Options:
     """Returns the chart of a run: the best so far, every measured proposal, and baselines."""
     values = [point.fitness for point in points]
     scale = scale_of(values, bests[-1].fitness if bests else None)
@@ -129,7 +131,7 @@ def curve(
 
 def metric_curve(
     metric: MetricCourse, settled: int, baselines: Mapping[str, float] = MappingProxyType({})
-) -> dict[str, Any]:
+) -> Options:
     """Returns the chart of a metric of the evaluator, for which higher need not be better.
 
     Args:
@@ -149,7 +151,7 @@ def metric_curve(
     return _chart([best, *_scatters("value", metric.points, scale)], _settled(), axis)
 
 
-def _step_line(name: str, steps: Sequence[Sequence[float]]) -> dict[str, Any]:
+def _step_line(name: str, steps: Sequence[Sequence[float]]) -> Options:
     return {
         "name": name,
         "type": "line",
@@ -162,12 +164,12 @@ def _step_line(name: str, steps: Sequence[Sequence[float]]) -> dict[str, Any]:
     }
 
 
-def _scatters(value: str, points: Sequence[MetricPoint], scale: Scale) -> list[dict[str, Any]]:
+def _scatters(value: str, points: Sequence[MetricPoint], scale: Scale) -> list[Options]:
     """Returns the points of programs that entered a cell, and those of the others."""
-    shown: dict[str, Any] = {"dimensions": ["settled", value, "program"]}
+    shown: Options = {"dimensions": ["settled", value, "program"]}
     shown |= {"encode": {"x": 0, "y": 1, "tooltip": [0, 1, 2]}}
 
-    def scatter(name: str, taken: bool, colour: str) -> dict[str, Any]:
+    def scatter(name: str, taken: bool, colour: str) -> Options:
         return {
             **shown,
             "name": name,
@@ -187,7 +189,7 @@ def _scatters(value: str, points: Sequence[MetricPoint], scale: Scale) -> list[d
     return [scatter("entered a cell", True, ENTERED), scatter("no cell", False, NO_CELL)]
 
 
-def outcomes(segments: Sequence[Contribution], span: int) -> dict[str, Any]:
+def outcomes(segments: Sequence[Contribution], span: int) -> Options:
     """Returns what became of the proposals: of each `span` that settled one after the other."""
     parts = {
         "entered a cell": (ENTERED, [segment.entered for segment in segments]),
@@ -208,7 +210,7 @@ def outcomes(segments: Sequence[Contribution], span: int) -> dict[str, Any]:
     return options
 
 
-def by_generation(rows: Sequence[GenerationRow]) -> dict[str, Any]:
+def by_generation(rows: Sequence[GenerationRow]) -> Options:
     """Returns the best so far and the means of generations above the counts of their proposals.
 
     Args:
@@ -220,7 +222,7 @@ def by_generation(rows: Sequence[GenerationRow]) -> dict[str, Any]:
     scale = scale_of(values, max(values, default=None))
     drawn = [scale.at(value) for value in values if scale.shows(value)]
     few = len(rows) <= MARKED_GENERATIONS
-    series: list[dict[str, Any]] = [
+    series: list[Options] = [
         {
             "name": name,
             "type": "line",
@@ -277,7 +279,7 @@ def _label_pixels(values: Sequence[float]) -> int:
     return 16 + 7 * min(max(chars, 4), MOST_DECIMALS + 4)
 
 
-def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -> dict[str, Any]:
+def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -> Options:
     """Returns the best so far of several runs in one chart.
 
     Args:
@@ -300,9 +302,9 @@ def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -
     return _chart(series, _settled(), _fitness("best fitness so far", scale, values))
 
 
-def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
+def bands(arms: Sequence[ArmBand]) -> Options:
     """Returns the best so far of arms: medians over runs, in bands between the quartiles."""
-    series: list[dict[str, Any]] = []
+    series: list[Options] = []
     drawn = [arm for arm in arms if arm.band]
     values = [value for arm in drawn for p in arm.band for value in (p.low, p.middle, p.high)]
     scale = scale_of(values, max((arm.band[-1].high for arm in drawn), default=None))
@@ -310,7 +312,7 @@ def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
     bottom = min((scale.at(value) for value in values if scale.shows(value)), default=0.0)
     for arm, colour in zip(drawn, cycle(COLOURS), strict=False):
         line = {"type": "line", "step": "end", "showSymbol": False, "color": colour}
-        edge: dict[str, Any] = {
+        edge: Options = {
             "lineStyle": {"opacity": 0},
             "stack": arm.arm,
             "stackStrategy": "all",
@@ -338,9 +340,7 @@ def bands(arms: Sequence[ArmDocument]) -> dict[str, Any]:
     return options
 
 
-def ratings(
-    generations: Sequence[GenerationDocument], rated: Sequence[RatedPlayer]
-) -> dict[str, Any]:
+def ratings(generations: Sequence[GenerationDocument], rated: Sequence[RatedPlayer]) -> Options:
     """Returns the ratings of champions, in their intervals, and of runners-up.
 
     Args:
@@ -380,9 +380,7 @@ def ratings(
     return options
 
 
-def grid_map(
-    archive: ArchiveDocument, island: int | None, across: int, up: int | None
-) -> dict[str, Any]:
+def grid_map(archive: ArchiveDocument, island: int | None, across: int, up: int | None) -> Options:
     """Returns the heat map of a grid: the best fitness of each cell.
 
     Args:
@@ -437,7 +435,7 @@ def _decimals(values: Sequence[float]) -> int:
     return 3 if span <= 0 else min(max(3, 2 - math.floor(math.log10(span))), MOST_DECIMALS)
 
 
-def _bins(axis: Axis) -> dict[str, Any]:
+def _bins(axis: Axis) -> Options:
     options = _axis(f"{axis.name}, from", type="category", nameGap=36)
     options["splitArea"] = {"show": True, "areaStyle": {"color": ["#8881", "#8880"]}}
     options["data"] = [_from(axis, n) for n in range(axis.bins)]

@@ -8,7 +8,6 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from app.dashboard.comparisons import ArmDocument, BandPoint, ProblemDocument, settings_that_differ
 from app.dashboard.pages.charts import bands, curves
 from app.dashboard.pages.layout import (
     Cell,
@@ -23,10 +22,12 @@ from app.dashboard.pages.layout import (
     say,
 )
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import duration, shown
+from app.dashboard.pages.text import shown
 from app.domain.digits import number_texts
 from app.domain.run import Run
 from app.ports.records import ComparedRuns
+from app.reports.bands import ArmBand, BandPoint, ProblemBands, settings_that_differ
+from app.reports.text import duration
 
 MOST_RUNS = 8
 """As many as there are colours that can be told apart."""
@@ -66,7 +67,7 @@ async def _draw_comparison(sources: Sources, name: str) -> None:
     arms = list(dict.fromkeys(arm.arm for each in found.problems for arm in each.arms))
     empty = "The settings of the arms are the same."
     settings = Grid(("setting", *arms), name="Settings that differ", empty=empty)
-    _show_settings(settings, found.differing, arms)
+    _show_settings(settings, found.differing_settings, arms)
     heading("Runs that are left out")
     left_out = Grid(("run", "state"), name="Runs that are left out", empty="None.")
 
@@ -84,7 +85,7 @@ async def _draw_comparison(sources: Sources, name: str) -> None:
 class _ProblemView:
     """The arms of a comparison on one problem."""
 
-    def __init__(self, problem: ProblemDocument) -> None:
+    def __init__(self, problem: ProblemBands) -> None:
         """Draws them without values."""
         heading(shown(problem.problem))
         say(
@@ -99,9 +100,9 @@ class _ProblemView:
         self._grid = Grid(
             columns, name=f"Arms on {problem.problem}", empty="", numbers=columns[1:3]
         )
-        self._drawn: ProblemDocument | None = None
+        self._drawn: ProblemBands | None = None
 
-    def show(self, problem: ProblemDocument) -> None:
+    def show(self, problem: ProblemBands) -> None:
         """Changes what has changed."""
         if problem == self._drawn:
             return
@@ -110,7 +111,7 @@ class _ProblemView:
         self._grid.show(_arm_rows(problem.arms))
 
 
-def _arm_rows(arms: Sequence[ArmDocument]) -> list[list[Cell]]:
+def _arm_rows(arms: Sequence[ArmBand]) -> list[list[Cell]]:
     """Returns the rows of arms, with the digits that tell their ends from each other and starts."""
     bands = [arm.band for arm in arms if arm.band]
     starts = [value for band in bands for value in _quartiles(band[0])]

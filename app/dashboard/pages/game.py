@@ -11,7 +11,8 @@ from app.dashboard.games import GameDocument, game_document
 from app.dashboard.pages.games import ending
 from app.dashboard.pages.layout import Link, Tiles, links, page, say, set_text
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import number, shown
+from app.dashboard.pages.text import shown
+from app.domain.digits import number_text
 from app.domain.run import Run
 from app.reports.boards import picture, position_after
 
@@ -58,7 +59,7 @@ def _draw(run: Run, game: GameDocument, ply: int | None) -> None:
     )
     tiles = Tiles(("points of the first", "moves", "ended by"))
     tiles.show(
-        points_of_the_first="void" if game.score is None else number(game.score),
+        points_of_the_first="void" if game.score is None else number_text(game.score),
         moves=str(len(game.moves)),
         ended_by=ending(game.termination, game.failure, game.culprit) or "–",
     )

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
@@ -246,7 +245,7 @@ class Chart:
         self._box = ui.element("div").classes("chart low" if low else "chart")
         self._box.props(f'role=img aria-label="{name}"')
 
-    def show(self, options: Callable[[], dict[str, Any]]) -> None:
+    def show(self, options: Callable[[], dict[str, object]]) -> None:
         """Draws it anew, or says why it cannot be drawn; see `charts` for the options."""
         made = attempt("this chart", options)
         if isinstance(made, NotMade):

@@ -15,12 +15,13 @@ from app.dashboard.pages.layout import (
     set_text,
 )
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import duration, shown
+from app.dashboard.pages.text import shown
 from app.domain.digits import number_texts
 from app.domain.finite import difference
 from app.domain.run import Run
 from app.domain.search.strategy import Ranking
 from app.reports.metrics import MetricsRow
+from app.reports.text import duration
 
 SHOWN = 60
 """Programs that are drawn at first, and at each wish for older ones."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
 from nicegui import ui
@@ -13,6 +12,7 @@ from app.dashboard.pages.layout import Chart, heading, say
 from app.dashboard.pages.text import shown
 from app.domain.evaluation import COMBINED
 from app.reports.course import Course
+from app.reports.measured import MeasuredProgram
 
 
 class MetricView:
@@ -28,7 +28,7 @@ class MetricView:
         self._wanted = wanted
         self._names: list[str] = []
         self._course = Course()
-        self._baselines: Mapping[str, Any] = {}
+        self._baselines: Mapping[str, MeasuredProgram] = {}
         with ui.element("div") as self._box:
             heading("Metrics of the evaluator")
             say("The line is the program with the best fitness so far.", "grey")
@@ -37,12 +37,12 @@ class MetricView:
             self._chart = Chart("A metric of the evaluator over the proposals", clicked)
         self._box.set_visibility(False)
 
-    def show(self, course: Course, baselines: Mapping[str, Any]) -> None:
+    def show(self, course: Course, baselines: Mapping[str, MeasuredProgram]) -> None:
         """Draws the metric anew.
 
         Args:
           course: Of the run.
-          baselines: Their measurements by name; see `app.reports.summary.document`.
+          baselines: Their measurements by name.
         """
         self._course, self._baselines = course, baselines
         names = course.metrics
@@ -68,9 +68,9 @@ class MetricView:
         if not name:
             return
         baselines = {
-            seed: measured["metrics"][name]
+            seed: measured.metrics[name]
             for seed, measured in self._baselines.items()
-            if name in measured["metrics"]
+            if name in measured.metrics
         }
         settled = self._course.progress.done
         course = self._course.metric(name)

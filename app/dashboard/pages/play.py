@@ -1,7 +1,6 @@
 """The page on which a person plays against a program of a run."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 from starlette.requests import Request
@@ -69,7 +68,7 @@ class _ViewersGame:
         self._written.set_visibility(False)
         self._made = say("", "grey")
 
-    def _beginning(self, first: bool) -> Callable[[], Coroutine[Any, Any, None]]:
+    def _beginning(self, first: bool) -> Callable[[], Awaitable[None]]:
         async def begin() -> None:
             await self._ask([], answer=not first)
 
@@ -112,7 +111,7 @@ class _ViewersGame:
                     "outline dense no-caps"
                 )
 
-    def _making(self, move: str) -> Callable[[], Coroutine[Any, Any, None]]:
+    def _making(self, move: str) -> Callable[[], Awaitable[None]]:
         async def make() -> None:
             await self._make(move)
 

@@ -19,11 +19,12 @@ from app.dashboard.pages.layout import (
     text_block,
 )
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import diff_html, number, shown, usd
-from app.dashboard.programs import ProgramDocument, ReplyDocument, TrialDocument
+from app.dashboard.pages.text import diff_html, shown
 from app.domain.digits import number_text, number_texts
 from app.domain.run import Run
 from app.reports.metrics import MetricsRow
+from app.reports.program import ProgramDocument, ReplyDocument, TrialDocument
+from app.reports.text import usd
 
 
 def add(sources: Sources) -> None:
@@ -186,10 +187,10 @@ def _trial_cells(trial: TrialDocument, told_apart: Sequence[float | None]) -> li
     scores = ", ".join(named[:8])
     return [
         trial.stage,
-        shown(f"{trial.failure}: {trial.detail[:400]}" if trial.failure else scores),
+        shown(f"{trial.failure.kind}: {trial.failure.detail[:400]}" if trial.failure else scores),
         f"{trial.wall_seconds:.3f}",
         f"{trial.cpu_seconds:.3f}",
-        number(trial.peak_memory_mib),
+        number_text(trial.peak_memory_mib),
         "yes" if trial.verified else "no",
     ]
 
@@ -202,7 +203,7 @@ def _draw_replies(replies: Sequence[ReplyDocument]) -> None:
         title = (
             f"{reply.asker}, turn {reply.turn + 1}: {reply.model} "
             f"({reply.prompt_tokens:,} + {reply.completion_tokens:,} tokens, "
-            f"{reply.latency_seconds:.1f} s, {usd(reply.cost_usd)})"
+            f"{reply.latency_seconds:.1f} s, {usd(reply.cost_usd, '–')})"
         )
         with folded(shown(title)):
             _draw_prompt(reply)

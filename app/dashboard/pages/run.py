@@ -1,9 +1,10 @@
 """The page of a run: its curve, live, and what explains it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from nicegui import ui
 from nicegui.events import EChartPointClickEventArguments
@@ -29,15 +30,20 @@ from app.dashboard.pages.layout import (
 )
 from app.dashboard.pages.metric import MetricView
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import duration, shown, usd
+from app.dashboard.pages.text import shown
+from app.dashboard.tail import Tail
 from app.domain.digits import number_text, number_texts
 from app.domain.finite import difference
+from app.domain.program import ProgramId
 from app.domain.run import Run, RunState
 from app.domain.search.strategy import Ranking
+from app.reports.costs import Costs
 from app.reports.course import Contribution, Course, FailureExample
+from app.reports.documents import RunDocument
 from app.reports.funnel import HEADINGS
-from app.reports.generations import has_generations
-from app.reports.summary import Places
+from app.reports.generations import GenerationRow, has_generations
+from app.reports.summary import Summary, ValidatedProgram
+from app.reports.text import duration, usd
 
 _N = TypeVar("_N", int, float)
 MOST_SHOWN = 25
@@ -63,6 +69,20 @@ def add(sources: Sources, control: Control) -> None:
             view = _RunView(sources, run)
             view.draw(control, metric, authorised=bool(request.scope.get(AUTHORISED)))
             keep_live(view.refresh)
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best program that the page shows.
+
+    Attributes:
+      fitness: In the search.
+      validated: Whether validation chose it; else it is the newest best of the search.
+    """
+
+    program: ProgramId
+    fitness: float | None
+    validated: bool
 
 
 class _RunView:
@@ -210,7 +230,7 @@ class _RunView:
                 ("after", "event"), name="What happened", empty="Nothing yet.", numbers=("after",)
             )
 
-    def _changing(self, act: Callable[[Run], None]) -> Callable[[], Any]:
+    def _changing(self, act: Callable[[Run], None]) -> Callable[[], Awaitable[None]]:
         async def change() -> None:
             try:
                 await asyncio.to_thread(act, self._run)
@@ -225,39 +245,52 @@ class _RunView:
             ui.navigate.to(f"/run/{self._run.id}/program/{click.data[2]}")
 
     async def refresh(self) -> None:
+        """Draws what has changed: counts of the tail, and beside them what SQL alone knows.
+
+        Everything is read before anything is drawn, so that all counts are those at one event.
+        """
         tail = await self._sources.tail(self._run)
         course = tail.course
-        summary = await self._sources.summary(self._run)
+        document = await self._sources.document(self._run)
+        summary = document.summary
         kinds = tuple(sorted(course.progress.failures))
         messages = await self._sources.failures(self._run, kinds)
-        self._show_state(summary, course)
         writers = await self._sources.writers(self._run, course.improvements)
-        self._show_costs(summary["costs"], writers)
-        funnel = await self._sources.funnel(self._run)
-        self._funnel.show([[shown(cell) for cell in row] for row in funnel.rows()])
+        due = self._due(tail, course, summary)
+        generations: list[GenerationRow] = []
+        if due and self._generations is not None:
+            generations = await self._sources.generations(self._run)
+        self._show_state(document, course)
+        self._show_costs(summary.costs, writers)
+        self._funnel.show([[shown(cell) for cell in row] for row in summary.funnel.rows()])
         for element in (self._games, self._relative):
             element.set_visibility(bool(course.games.generations))
+        if due:
+            self._drawn = tail.seq
+            self._show_course(course, summary, generations)
+            self._show_failures(course, messages)
+
+    def _due(self, tail: Tail, course: Course, summary: Summary) -> bool:
+        """Returns whether the charts are drawn anew: after new events, and not each time."""
         self._refreshes += 1
         between = _CHART_SECONDS + len(course.points) // _POINTS
-        going_on = summary["state"] == "running" and self._drawn >= 0
-        if self._drawn == tail.seq or (going_on and self._refreshes % between):
-            return
-        self._drawn = tail.seq
-        baselines = {
-            name: seed["fitness"]
-            for name, seed in summary["baselines"].items()
-            if seed["fitness"] is not None
-        }
+        going_on = summary.run.state is RunState.RUNNING and self._drawn >= 0
+        return self._drawn != tail.seq and not (going_on and self._refreshes % between)
+
+    def _show_course(
+        self, course: Course, summary: Summary, generations: Sequence[GenerationRow]
+    ) -> None:
+        """Draws the charts, and what is listed event by event."""
+        measured = summary.baselines
+        baselines = {n: seed.fitness for n, seed in measured.items() if seed.fitness is not None}
         settled = course.progress.done
         self._chart.show(partial(curve, course.points, course.bests, settled, baselines))
         if self._generations is not None:
-            rows = await self._sources.generations(self._run)
-            self._generations.show(partial(by_generation, rows))
-        self._metric.show(course, summary["baselines"])
+            self._generations.show(partial(by_generation, generations))
+        self._metric.show(course, measured)
         self._outcomes.show(partial(outcomes, course.segments, course.span))
         self._operators.show(_share_rows(course.operators))
         self._roles.show(_share_rows(course.roles) if len(course.roles) > 1 else [])
-        self._show_failures(course, messages)
         self._improvements.show(self._improvement_rows(course))
         self._milestones.show(
             [
@@ -266,60 +299,52 @@ class _RunView:
             ]
         )
 
-    def _show_state(self, summary: dict[str, Any], course: Course) -> None:
-        run, best = self._run, summary["best"]
-        mark(self._state, summary["state"])
+    def _show_state(self, document: RunDocument, course: Course) -> None:
+        summary, run = document.summary, document.summary.run
+        mark(self._state, run.state.value)
         for verb, button in self._buttons.items():
-            button.set_visibility(summary["state"] in _POSSIBLE[verb])
-        set_text(self._reason, "" if summary["waiting"] else shown(summary["reason"]))
-        waiting = f"waits for: {shown(summary['waiting'])}" if summary["waiting"] else ""
-        set_text(self._waiting, waiting)
-        common = summary["commonest_failure"]
-        set_text(self._why, f"commonest failure: {shown(common['text'])}" if common else "")
+            button.set_visibility(run.state in _POSSIBLE[verb])
+        waiting = shown(document.waiting)
+        set_text(self._reason, "" if waiting else shown(run.reason))
+        set_text(self._waiting, f"waits for: {waiting}" if waiting else "")
+        common = summary.explanation
+        set_text(self._why, f"commonest failure: {shown(common.text)}" if common else "")
         set_text(
             self._unreadable,
             f"This version cannot read the problem of this run, so its baselines are not named: "
-            f"{shown(summary['unreadable'])}"
-            if summary["unreadable"]
+            f"{shown(document.unreadable)}"
+            if document.unreadable
             else "",
         )
-        self._show_tiles(summary, course)
+        best = _best(summary, course)
+        self._show_tiles(summary, course, best)
         self._show_flight(summary)
-        self._show_saved(summary)
-        validated = summary["validated"]
-        measured = number_texts([each["fitness"] for each in validated])
-        told_apart = course.progress.told_apart
-        searched = number_texts([each["search_fitness"] for each in validated], told_apart)
-        self._validated.show(
-            [
-                self._validated_cells(*each)
-                for each in zip(validated, measured, searched, strict=True)
-            ]
-        )
+        self._show_saved(summary, course)
+        self._show_validated(summary, course)
         if best:
             for link, part in ((self._best, "program"), (self._lineage, "lineage")):
-                target = f"/run/{run.id}/{part}/{best['program']}"
+                target = f"/run/{run.id}/{part}/{best.program}"
                 if link.props.get("href") != target:
                     link.props["href"] = target
                     link.update()
 
-    def _show_tiles(self, summary: dict[str, Any], course: Course) -> None:
-        best, budget, limits = summary["best"], summary["budget"], self._run.budget
-        progress, done, cost = course.progress, summary["iterations"], summary["costs"]["cost_usd"]
-        rate = progress.rate(summary["elapsed_seconds"])
-        running = summary["state"] == "running"
-        eta = progress.eta_seconds(budget, summary["elapsed_seconds"]) if running else None
-        failed = sum(summary["failures"].values())
+    def _show_tiles(self, summary: Summary, course: Course, best: _Best | None) -> None:
+        run, limits, cost = summary.run, self._run.budget, summary.costs.cost_usd
+        progress, done, budget = course.progress, course.progress.done, run.budget.proposals
+        rate = progress.rate(run.elapsed_seconds)
+        running = run.state is RunState.RUNNING
+        eta = progress.eta_seconds(budget, run.elapsed_seconds) if running else None
+        failed = sum(progress.failures.values())
         since = sum(progress.failures_since_best.values())
         last = course.improvements[-1] if course.improvements else None
         self._tiles.show(
             best=(
                 number_text(
-                    best["fitness"] if best else None,
+                    best.fitness if best else None,
                     *progress.told_apart,
-                    *(seed["fitness"] for seed in summary["baselines"].values()),
+                    *(seed.fitness for seed in summary.baselines.values()),
                 ),
-                _remark(summary, comparable=self._run.ranking is Ranking.ABSOLUTE),
+                _remark(summary, best),
             ),
             settled=(f"{done:,}", f"of {budget:,} ({done / budget:.0%})"),
             rate=(
@@ -327,79 +352,84 @@ class _RunView:
                 f"{duration(eta)} to go" if eta else "",
             ),
             since_the_best=(
-                f"{progress.done - last.settled:,}" if last else "–",
+                f"{done - last.settled:,}" if last else "–",
                 f"proposals, {since:,} failed; found after {duration(last.seconds)}"
                 if last
                 else "",
             ),
             failed=(f"{failed:,}", f"{failed / done:.0%} of the settled" if done else ""),
             cost=(usd(cost) if cost else "–", _of_budget(limits.cost_usd, usd)),
-            tokens=(f"{summary['tokens']:,}", _of_budget(limits.tokens, "{:,}".format)),
-            time=(
-                duration(summary["wall_seconds"]),
-                _of_budget(limits.wall_seconds, duration),
-            ),
+            tokens=(f"{run.tokens:,}", _of_budget(limits.tokens, "{:,}".format)),
+            time=(duration(summary.seconds), _of_budget(limits.wall_seconds, duration)),
         )
 
-    def _show_flight(self, summary: dict[str, Any]) -> None:
-        load, places = summary["in_flight"] or {}, summary["places"]
+    def _show_flight(self, summary: Summary) -> None:
+        load = summary.load
+        stages = {"generating": load.generating, "evaluating": load.evaluating} if load else {}
         self._flight.show(
-            [
-                [stage, str(at["in_flight"]), str(at["limit"]), at["why"]]
-                for stage, at in load.items()
-            ]
+            [[stage, str(at.in_flight), str(at.limit), at.why] for stage, at in stages.items()]
         )
-        text = f"Places of all workers: {Places(**places).text}." if places else ""
-        set_text(self._places, text)
+        places = summary.places
+        set_text(self._places, f"Places of all workers: {places.text}." if places else "")
 
-    def _show_costs(self, costs: dict[str, Any], writers: Mapping[tuple[str, str], int]) -> None:
+    def _show_costs(self, costs: Costs, writers: Mapping[tuple[str, str], int]) -> None:
         self._costs.show(
             [
                 [
-                    account["role"],
-                    account["model"],
-                    f"{account['completions']:,}",
-                    f"{account['prompt_tokens']:,}",
-                    f"{account['completion_tokens']:,}",
-                    usd(account["cost_usd"]),
-                    str(writers.get((account["role"], account["model"]), 0)),
+                    account.role,
+                    account.model,
+                    f"{account.completions:,}",
+                    f"{account.prompt_tokens:,}",
+                    f"{account.completion_tokens:,}",
+                    usd(account.cost_usd, "–"),
+                    str(writers.get((account.role, account.model), 0)),
                 ]
-                for account in costs["models"]
+                for account in costs.models
             ]
         )
         self._workers.show(
             [
-                [
-                    str(time["workers"]),
-                    time["kind"],
-                    duration(time["seconds"]),
-                    usd(time["cost_usd"]),
-                ]
-                for time in costs["workers"]
+                [str(time.workers), time.kind, duration(time.seconds), usd(time.cost_usd, "–")]
+                for time in costs.workers
             ]
         )
 
-    def _show_saved(self, summary: dict[str, Any]) -> None:
-        reused, costs = summary["savings"]["reused"], summary["costs"]
-        rows = [[f"cut: {kind.replace('_', ' ')}", f"{n:,}"] for kind, n in _most(summary["cuts"])]
-        if reused["trials"]:
-            seconds = duration(reused["wall_seconds"])
-            rows.append([f"result of an equal trial, {seconds} long", f"{reused['trials']:,}"])
-        if costs["reused"]:
-            rows.append(["completion of an equal prompt", f"{costs['reused']:,}"])
-        if costs["prefix_hit_rate"]:
-            share = f"{costs['prefix_hit_rate']:.0%}"
+    def _show_saved(self, summary: Summary, course: Course) -> None:
+        reused, costs = summary.savings.reused, summary.costs
+        cuts = _most(course.progress.cuts)
+        rows = [[f"cut: {kind.replace('_', ' ')}", f"{n:,}"] for kind, n in cuts]
+        if reused.trials:
+            seconds = duration(reused.wall_seconds)
+            rows.append([f"result of an equal trial, {seconds} long", f"{reused.trials:,}"])
+        if costs.reused:
+            rows.append(["completion of an equal prompt", f"{costs.reused:,}"])
+        if costs.prefix_hit_rate:
+            share = f"{costs.prefix_hit_rate:.0%}"
             rows.append(["prompt tokens in the cache of the endpoint", share])
         self._cuts.show(rows)
 
-    def _validated_cells(self, program: dict[str, Any], measured: str, searched: str) -> list[Cell]:
-        failure = program["failure"]
-        what = ", ".join(program["names"])
+    def _show_validated(self, summary: Summary, course: Course) -> None:
+        validated = summary.validated
+        measured = number_texts([each.measured.fitness for each in validated])
+        in_search = [each.admitted.fitness if each.admitted else None for each in validated]
+        searched = number_texts(in_search, course.progress.told_apart)
+        self._validated.show(
+            [
+                self._validated_cells(*each)
+                for each in zip(validated, measured, searched, strict=True)
+            ]
+        )
+
+    def _validated_cells(
+        self, validated: ValidatedProgram, measured: str, searched: str
+    ) -> list[Cell]:
+        program, failure = validated.measured.program, validated.failure
+        what = ", ".join(validated.names)
         return [
-            Link(program["program"][:12], f"/run/{self._run.id}/program/{program['program']}"),
-            failure["kind"] if failure else measured,
+            Link(program[:12], f"/run/{self._run.id}/program/{program}"),
+            failure.kind.value if failure else measured,
             searched,
-            shown(what or ("of the search" if program["ordinal"] is not None else "")),
+            shown(what or ("of the search" if validated.admitted else "")),
         ]
 
     def _show_failures(self, course: Course, messages: dict[str, str]) -> None:
@@ -460,20 +490,28 @@ def _counted(count: int, one: str) -> str:
     return f"{count:,} {one if count == 1 else one + 's'}"
 
 
-def _remark(summary: dict[str, Any], *, comparable: bool) -> str:
-    """Returns how much the best is above the first baseline, and whether validation chose it.
+def _best(summary: Summary, course: Course) -> _Best | None:
+    """Returns the best program: of the tail, unless validation, which SQL alone knows, chose it."""
+    chosen = summary.best
+    if chosen is not None and chosen.validation is not None:
+        return _Best(chosen.measured.program, chosen.measured.fitness, validated=True)
+    if not course.improvements:
+        return None
+    return _Best(course.improvements[-1].program, course.progress.best, validated=False)
 
-    Args:
-      summary: See `app.reports.summary.document`.
-      comparable: Whether fitness of different generations is.
-    """
-    best = summary["best"] or {"fitness": None, "validation": None}
+
+def _remark(summary: Summary, best: _Best | None) -> str:
+    """Returns how much the best is above the first baseline, and whether validation chose it."""
+    if best is None:
+        return ""
     gains = [
-        f"{difference(best['fitness'], seed['fitness']):+.4g} on {shown(name)}"
-        for name, seed in summary["baselines"].items()
-        if comparable and best["fitness"] is not None and seed["fitness"] is not None
+        f"{difference(best.fitness, seed.fitness):+.4g} on {shown(name)}"
+        for name, seed in summary.baselines.items()
+        if summary.run.ranking is Ranking.ABSOLUTE
+        and best.fitness is not None
+        and seed.fitness is not None
     ]
-    return "; ".join(gains[:1] + ["chosen by validation"] * bool(best["validation"]))
+    return "; ".join(gains[:1] + ["chosen by validation"] * best.validated)
 
 
 def _of_budget(limit: _N | None, form: Callable[[_N], str]) -> str:

@@ -4,9 +4,10 @@ from nicegui import ui
 
 from app.dashboard.pages.layout import Cell, Grid, Link, Mark, keep_live, page, say
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import duration, shown, usd
-from app.dashboard.reads import RunRow
+from app.dashboard.pages.text import shown
 from app.domain.digits import number_texts
+from app.reports.runs import RunRow
+from app.reports.text import duration, usd
 
 NUMBERS = ("best", "settled", "budget", "rate", "cost", "started")
 COLUMNS = ("run", "state", *NUMBERS, "problem", "waits for, ended by")
@@ -37,12 +38,12 @@ def add(sources: Sources) -> None:
 
 
 def _cells(row: RunRow, best: str) -> list[Cell]:
-    share = f" ({row.settled / row.budget:.0%})" if row.budget else ""
+    share = f" ({row.iterations / row.budget:.0%})" if row.budget else ""
     return [
-        Link(row.name, f"/run/{row.id}"),
+        Link(row.run, f"/run/{row.id}"),
         Mark(row.state),
         best,
-        f"{row.settled:,}{share}",
+        f"{row.iterations:,}{share}",
         f"{row.budget:,}",
         f"{row.rate:.3g}/s" if row.rate else "–",
         usd(row.cost_usd) if row.cost_usd else "–",

@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from app.dashboard.comparisons import ComparisonDocument, comparison, comparisons
 from app.dashboard.games import GamesDocument, at_work, games_document, with_moves
 from app.dashboard.pages.layout import page, say
-from app.dashboard.reads import ArchiveDocument, RunReader, RunRow, TreeDocument
+from app.dashboard.reads import ArchiveDocument, RunReader, TreeDocument
 from app.dashboard.system import SystemDocument
 from app.dashboard.tail import Tail, Tails
 from app.domain.run import Run
 from app.ports.records import ComparedRuns
+from app.reports.bands import ComparisonBands, comparison, comparisons
 from app.reports.course import Improvement
-from app.reports.funnel import Funnel
+from app.reports.documents import RunDocument
 from app.reports.generations import GenerationRow
+from app.reports.runs import RunRow
 
 _T = TypeVar("_T")
 FRESH_SECONDS = 2.0
@@ -53,13 +54,10 @@ class Sources:
         return await self._fresh("newest", self.reader.newest)
 
     async def runs(self) -> list[RunRow]:
-        return await self._fresh("runs", self.reader.runs)
+        return await self._fresh("runs", lambda: self.reader.runs(inside=False))
 
-    async def summary(self, run: Run) -> dict[str, Any]:
-        return await self._fresh(("summary", run.id), lambda: self.reader.summary(run))
-
-    async def funnel(self, run: Run) -> Funnel:
-        return await self._fresh(("funnel", run.id), lambda: self.reader.funnel(run))
+    async def document(self, run: Run) -> RunDocument:
+        return await self._fresh(("document", run.id), lambda: self.reader.document(run))
 
     async def failures(self, run: Run, kinds: tuple[str, ...]) -> dict[str, str]:
         """Returns the commonest message of each kind of failure."""
@@ -86,7 +84,7 @@ class Sources:
     async def system(self) -> SystemDocument:
         return await self._fresh("system", self.reader.system)
 
-    async def installation(self) -> Sequence[Mapping[str, Any]]:
+    async def installation(self) -> Sequence[Mapping[str, object]]:
         return await self._fresh("installation", self.reader.installation, CHECKED_SECONDS)
 
     async def tree(self, run: Run, improvements: Sequence[Improvement]) -> TreeDocument:
@@ -111,7 +109,7 @@ class Sources:
     async def comparisons(self) -> list[ComparedRuns]:
         return await self._fresh("comparisons", lambda: comparisons(self.reader.store))
 
-    async def comparison(self, name: str) -> ComparisonDocument:
+    async def comparison(self, name: str) -> ComparisonBands:
         return await self._fresh(("comparison", name), lambda: comparison(self.reader.store, name))
 
     async def tail(self, run: Run) -> Tail:

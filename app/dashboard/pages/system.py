@@ -1,7 +1,6 @@
 """The page of the system: workers, queues, endpoints, leases, disk, and the installation."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from nicegui import ui
 
@@ -28,69 +27,76 @@ def add(sources: Sources) -> None:
     @ui.page("/system", response_timeout=30)
     async def system_page() -> None:
         with page("System"):
-            fault = say("", "notice")
-            tiles = Tiles(
-                ("places at models", "places in sandboxes", "planning", "ledger", "disk free")
-            )
-            heading("Workers")
-            workers = Grid(
-                ("worker", "queue", "sandbox protections", "fault"),
-                name="Workers",
-                empty="No worker has reported in the last 20 s: `evoq up`, `evoq run` or "
-                "`docker compose up` starts them, and `evoq doctor` says what is missing.",
-            )
-            heading("Queues")
-            queues = Grid(
-                ("queue", "waiting messages"),
-                name="Queues",
-                empty="Redis does not answer.",
-                numbers=("waiting messages",),
-            )
-            heading("Models")
-            models = Grid(
-                ("endpoint", "now"),
-                name="Models",
-                empty="No endpoint was used in the last 10 s.",
-            )
-            heading("In flight")
-            counts = ("weight", "generating", "evaluating", "leases held", "run out", "begun again")
-            flight = Grid(
-                ("run", *counts), name="In flight", empty="No run is running.", numbers=counts
-            )
-            heading("Installation")
-            say(
-                "What `evoq doctor` finds where the dashboard runs, each minute; for sandboxes see "
-                "the workers above.",
-                "grey",
-            )
-            checks = Grid(
-                ("check", "state", "detail", "remedy"),
-                name="Installation",
-                empty="Not checked.",
-                words="remedy",
-            )
+            view = _SystemView(sources)
+            keep_live(view.refresh, 2.0)
+            ui.timer(0.1, view.check, once=True)
+            ui.timer(CHECKED_SECONDS, view.check, immediate=False)
 
-            async def refresh() -> None:
-                system = await sources.system()
-                set_text(fault, shown(system.fault))
-                tiles.show(
-                    places_at_models=_places(system.model_places),
-                    places_in_sandboxes=_places(system.sandbox_places),
-                    planning=_PLANNING[system.planning],
-                    ledger=_size(system.ledger_bytes),
-                    disk_free=f"{_size(system.disk_free_bytes)} of {_size(system.disk_bytes)}",
-                )
-                _show_workers(workers, system)
-                queues.show([[name, str(n)] for name, n in system.queues.items()])
-                models.show([[each["endpoint"], each["text"]] for each in system.endpoints])
-                flight.show([_lease_cells(each) for each in system.leases])
 
-            async def check() -> None:
-                checks.show([_check_cells(found) for found in await sources.installation()])
+class _SystemView:
+    """The elements of one viewer's page."""
 
-            keep_live(refresh, 2.0)
-            ui.timer(0.1, check, once=True)
-            ui.timer(CHECKED_SECONDS, check, immediate=False)
+    def __init__(self, sources: Sources) -> None:
+        """Draws them without values."""
+        self._sources = sources
+        self._fault = say("", "notice")
+        self._tiles = Tiles(
+            ("places at models", "places in sandboxes", "planning", "ledger", "disk free")
+        )
+        heading("Workers")
+        self._workers = Grid(
+            ("worker", "queue", "sandbox protections", "fault"),
+            name="Workers",
+            empty="No worker has reported in the last 20 s: `evoq up`, `evoq run` or "
+            "`docker compose up` starts them, and `evoq doctor` says what is missing.",
+        )
+        heading("Queues")
+        self._queues = Grid(
+            ("queue", "waiting messages"),
+            name="Queues",
+            empty="Redis does not answer.",
+            numbers=("waiting messages",),
+        )
+        heading("Models")
+        empty = "No endpoint was used in the last 10 s."
+        self._models = Grid(("endpoint", "now"), name="Models", empty=empty)
+        heading("In flight")
+        counts = ("weight", "generating", "evaluating", "leases held", "run out", "begun again")
+        self._flight = Grid(
+            ("run", *counts), name="In flight", empty="No run is running.", numbers=counts
+        )
+        heading("Installation")
+        say(
+            "What `evoq doctor` finds where the dashboard runs, each minute; for sandboxes see "
+            "the workers above.",
+            "grey",
+        )
+        self._checks = Grid(
+            ("check", "state", "detail", "remedy"),
+            name="Installation",
+            empty="Not checked.",
+            words="remedy",
+        )
+
+    async def refresh(self) -> None:
+        """Draws what has changed."""
+        system = await self._sources.system()
+        set_text(self._fault, shown(system.fault))
+        self._tiles.show(
+            places_at_models=_places(system.model_places),
+            places_in_sandboxes=_places(system.sandbox_places),
+            planning=_PLANNING[system.planning],
+            ledger=_size(system.ledger_bytes),
+            disk_free=f"{_size(system.disk_free_bytes)} of {_size(system.disk_bytes)}",
+        )
+        _show_workers(self._workers, system)
+        self._queues.show([[name, str(n)] for name, n in system.queues.items()])
+        self._models.show([[str(each["endpoint"]), str(each["text"])] for each in system.endpoints])
+        self._flight.show([_lease_cells(each) for each in system.leases])
+
+    async def check(self) -> None:
+        """Checks the installation."""
+        self._checks.show([_check_cells(found) for found in await self._sources.installation()])
 
 
 _PLANNING = {True: "at work", False: "nothing plans", None: "not known"}
@@ -102,9 +108,10 @@ def _lease_cells(leases: LeasesDocument) -> list[Cell]:
     return [link, f"{leases.weight:g}", *map(str, numbers)]
 
 
-def _check_cells(found: Mapping[str, Any]) -> list[Cell]:
+def _check_cells(found: Mapping[str, object]) -> list[Cell]:
     mark = "ok" if found["ok"] else ("missing" if found["required"] else "note")
-    return [found["name"], Mark(mark), shown(found["detail"]), shown(found["remedy"])]
+    detail, remedy = shown(str(found["detail"])), shown(str(found["remedy"]))
+    return [str(found["name"]), Mark(mark), detail, remedy]
 
 
 def _size(count: int) -> str:
@@ -116,11 +123,11 @@ def _size(count: int) -> str:
 def _show_workers(grid: Grid, system: SystemDocument) -> None:
     rows = []
     for worker in system.workers:
-        protections = worker["protections"]
+        protections = worker.protections
         off = [name for name, remedy in protections.items() if remedy]
         said = f"{len(protections) - len(off)} of {len(protections)}" if protections else "–"
         missing = f"; not: {', '.join(off)}" if off else ""
-        rows.append([worker["id"], worker["kind"], said + missing, shown(worker["fault"])])
+        rows.append([worker.id, worker.kind, said + missing, shown(worker.fault)])
     grid.show(rows)
 
 

@@ -5,8 +5,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from app.domain.digits import number_text
-
 SHOWN = 200_000
 """Characters that a page shows of a text; the rest is read by `/api`."""
 _HIDDEN = re.compile(
@@ -45,23 +43,3 @@ def diff_html(diff: str) -> str:
     return "\n".join(
         kinds.get(line[:1], str)(html.escape(line)) for line in shown(diff).splitlines()[2:]
     )
-
-
-def number(value: float | None) -> str:
-    """Returns a number that is shown alone with six significant digits; a dash for None."""
-    return number_text(value)
-
-
-def duration(seconds: float) -> str:
-    """Returns a duration in its two largest units."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
-
-
-def usd(value: float | None) -> str:
-    """Returns an amount of dollars; a dash where no price is known."""
-    return "–" if value is None else f"${value:,.4f}" if value < 1 else f"${value:,.2f}"

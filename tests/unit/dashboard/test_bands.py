@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from app.dashboard.comparisons import MOST_POINTS, ArmDocument, Steps, band
 from app.dashboard.pages.charts import bands
+from app.reports.bands import MOST_POINTS, ArmBand, Steps, band
 
 
 def curve(steps: Steps, budget: int) -> list[float]:
@@ -49,7 +49,7 @@ def test_a_band_begins_where_every_run_has_a_fitness_and_is_bounded():
 def test_a_chart_stacks_each_band_on_its_lower_quartile():
     points = band([[(0, -5.0)], [(0, -1.0), (2, 0.0)], [(0, -3.0)]], 4)
 
-    options = bands([ArmDocument("a", 3, points, ""), ArmDocument("none", 0, [], "")])
+    options = bands([ArmBand("a", 3, points, ""), ArmBand("none", 0, [], "")])
 
     low, width, middle = options["series"]
     assert options["legend"]["data"] == ["a"]

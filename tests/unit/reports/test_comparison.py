@@ -71,7 +71,7 @@ def test_the_target_is_what_the_null_arm_ends_with_in_the_median():
 def test_arms_without_a_finished_run_are_left_out(tmp_path):
     problem = compared(map_elites=(), random=arm(1.0))
     result = Comparison("c", 4, (problem,), {}, {"c.toy.map_elites.1": "paused"})
-    assert list(document(result)["problems"][0]["arms"]) == ["random"]
+    assert list(document(result).problems[0].arms) == ["random"]
     assert "* c.toy.map_elites.1: paused" in markdown(result)
     assert all(path.stat().st_size for path in write(result, tmp_path).files)
     empty = Comparison("c", 4, (compared(map_elites=(), random=()),), {}, {})

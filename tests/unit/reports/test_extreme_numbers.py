@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.dashboard.comparisons import ArmDocument, band
 from app.dashboard.pages import charts
 from app.dashboard.pages.charts import bands, curve, curves, grid_map
 from app.dashboard.reads import ArchiveDocument, CellDocument
 from app.domain.digits import exact_text, number_texts
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
+from app.reports.bands import ArmBand, band
 from app.reports.comparison import superiority
 from app.reports.course import Improvement, MeasuredProposal
 from app.reports.folder import drawn
@@ -96,7 +96,7 @@ def test_the_texts_of_any_numbers_differ_where_they_do(fitness: list[float | Non
 def test_a_band_of_any_runs_can_be_drawn(runs: list[list[float]]):
     steps = [list(enumerate(sorted(run))) for run in runs]
 
-    options = bands([ArmDocument("arm", len(runs), band(steps, 20), "")])
+    options = bands([ArmBand("arm", len(runs), band(steps, 20), "")])
 
     assert drawable(options)
     low, width, _ = options["series"]

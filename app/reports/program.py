@@ -1,14 +1,17 @@
-"""The document of a program: source, measurements, replies with their prompts, children."""
+"""Documents of programs and proposals: source, measurements, prompts and replies, children."""
 
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.domain.evaluation import Evaluation
+from app.domain.evaluation import Evaluation, Failure
+from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
+from app.ports.protocols import Store
 from app.ports.records import StoredReply
 from app.reports.champions import read_champions
 from app.reports.measured import measured_program, present_fitness
@@ -23,20 +26,34 @@ MOST_TEXT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class FailureDocument:
+    """A failure of a trial, without secrets."""
+
+    kind: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrialDocument:
-    """One measurement of a program."""
+    """One measurement of a program.
+
+    Attributes:
+      stage: Its stage with the names of its cases, or its number from 1.
+      failure: None where the trial ended well.
+      boot_seconds: Until its sandbox was ready.
+    """
 
     stage: str
     scores: dict[str, float]
     metrics: dict[str, float]
     features: dict[str, float]
     artifacts: dict[str, str]
-    failure: str | None
-    detail: str
+    failure: FailureDocument | None
     verified: bool
     wall_seconds: float
     cpu_seconds: float
     peak_memory_mib: float | None
+    boot_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +122,31 @@ class ProgramDocument:
     trials: list[TrialDocument]
     replies: list[ReplyDocument]
     children: list[ChildDocument]
+
+
+def read_program(
+    store: Store, run: Run, beginning: str, problem: Problem | None
+) -> ProgramDocument:
+    """Reads a program of a run in one transaction.
+
+    Args:
+      store: The ledger.
+      run: The run.
+      beginning: Of the program's id.
+      problem: Its problem; None where this version cannot read it: then trials have numbers.
+
+    Raises:
+      LookupError: No program of the run has such an id, or several have.
+    """
+    stages: Sequence[str] = ()
+    later = ""
+    if problem is not None:
+        stages = problem.trial_names
+        if problem.players > 1:
+            # A player has played as many games as its generations asked for.
+            stages, later = problem.stages, problem.final_stage
+    with store.begin(snapshot=True) as tx:
+        return program_document(tx, run, beginning, stages, later)
 
 
 def program_document(
@@ -199,13 +241,32 @@ def _trial(program: ProgramId, trial: Evaluation, stage: str) -> TrialDocument:
         metrics=dict(trial.metrics.get(program, {})),
         features=dict(trial.features.get(program, {})),
         artifacts={name: bounded(redacted(text)) for name, text in trial.artifacts.items()},
-        failure=trial.failure.kind.value if trial.failure else None,
-        detail=trial.failure.shown if trial.failure else "",
+        failure=failure_document(trial.failure),
         verified=trial.verified,
         wall_seconds=trial.wall_seconds,
         cpu_seconds=trial.cpu_seconds,
         peak_memory_mib=trial.peak_memory_mib,
+        boot_seconds=trial.boot_seconds,
     )
+
+
+def failure_document(failure: Failure | None) -> FailureDocument | None:
+    """Returns a failure as a document; None for none."""
+    return FailureDocument(failure.kind.value, failure.shown) if failure else None
+
+
+def difference_of(store: Store, run: Run, old: str, new: str) -> str:
+    """Returns the unified difference between two programs of a run, by the beginnings of their ids.
+
+    Raises:
+      LookupError: No program of the run has such an id, or several have.
+    """
+    with store.begin() as tx:
+        ids = [program_named(tx, run, beginning) for beginning in (old, new)]
+        sources = tx.programs.get(ids)
+    before, after = (bounded(sources[program].source).splitlines() for program in ids)
+    first, second = (program[:12] for program in ids)
+    return "\n".join(difflib.unified_diff(before, after, first, second, lineterm=""))
 
 
 def bounded(text: str) -> str:

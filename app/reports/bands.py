@@ -1,12 +1,12 @@
-"""Documents of comparisons: the arms of an `evoq compare`, and runs that somebody chose.
+"""The arms of an `evoq compare` as bands, and the settings that differ between runs.
 
-Importing `app.reports.comparison` brings matplotlib, so only the functions that need it do.
+They are of bounded size and are read while the runs go on; `app.reports.comparison` has every curve
+of runs that have ended.  Importing that brings numpy, so only the functions that need it do.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from app.domain.events import Event, EventKind, Improved
 from app.domain.finite import quantile
@@ -42,7 +42,7 @@ class BandPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class ArmDocument:
+class ArmBand:
     """The finished runs of an arm on one problem.
 
     Attributes:
@@ -58,26 +58,26 @@ class ArmDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemDocument:
+class ProblemBands:
     """The arms on one problem, in the order in which they began."""
 
     problem: str
     budget: int
-    arms: list[ArmDocument]
+    arms: list[ArmBand]
 
 
 @dataclass(frozen=True, slots=True)
-class ComparisonDocument:
-    """A comparison.
+class ComparisonBands:
+    """A comparison; its keys are those of `ComparisonDocument` where they mean the same.
 
     Attributes:
-      differing: Settings that are not the same in all arms, with the value that each arm has.
+      differing_settings: Those that are not the same in all arms, with the value of each arm.
       unfinished: Runs that the bands leave out, with their states.
     """
 
-    name: str
-    problems: list[ProblemDocument]
-    differing: dict[str, dict[str, Any]]
+    comparison: str
+    problems: list[ProblemBands]
+    differing_settings: dict[str, dict[str, object]]
     unfinished: dict[str, str]
 
 
@@ -87,7 +87,7 @@ def comparisons(store: Store) -> list[ComparedRuns]:
         return tx.runs.comparisons()
 
 
-def comparison(store: Store, name: str) -> ComparisonDocument:
+def comparison(store: Store, name: str) -> ComparisonBands:
     """Returns the comparison of that name.
 
     Raises:
@@ -101,15 +101,15 @@ def comparison(store: Store, name: str) -> ComparisonDocument:
     arms: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
         arms.setdefault(run.problem_name, {}).setdefault(_arm(run), []).append(run)
-    return ComparisonDocument(
-        name=name,
+    return ComparisonBands(
+        comparison=name,
         problems=[_problem(problem, of_arm, steps) for problem, of_arm in arms.items()],
-        differing=settings_that_differ({_arm(run): run for run in reversed(runs)}),
+        differing_settings=settings_that_differ({_arm(run): run for run in reversed(runs)}),
         unfinished={run.name: run.state.value for run in runs if not steps.get(run.name)},
     )
 
 
-def settings_that_differ(runs: dict[str, Run]) -> dict[str, dict[str, Any]]:
+def settings_that_differ(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
     """Returns the settings that are not the same in all runs, by key, then by the run's label."""
     from app.reports.comparison import differing
 
@@ -163,7 +163,7 @@ def _arm(run: Run) -> str:
     return run.name.split(".")[2]
 
 
-def _problem(name: str, arms: dict[str, list[Run]], steps: dict[str, Steps]) -> ProblemDocument:
+def _problem(name: str, arms: dict[str, list[Run]], steps: dict[str, Steps]) -> ProblemBands:
     from app.reports.comparison import superiority
 
     measured = {
@@ -172,11 +172,11 @@ def _problem(name: str, arms: dict[str, list[Run]], steps: dict[str, Steps]) -> 
     ends = {arm: [each[-1][1] for each in found] for arm, found in measured.items()}
     budget = max(run.budget.proposals for runs in arms.values() for run in runs)
     subject = next(iter(measured))
-    return ProblemDocument(
+    return ProblemBands(
         problem=name,
         budget=budget,
         arms=[
-            ArmDocument(
+            ArmBand(
                 arm=arm,
                 runs=len(found),
                 band=band(found, budget) if found else [],
