@@ -200,7 +200,8 @@ def _draft(
         return draft
     parent = program_named(tx, run, program)
     most = run.rules.prompts.num_top_programs
-    assert most is not None  # `PromptSettings.rules` sets it
+    # `PromptSettings.rules` sets it.
+    assert most is not None
     fittest = (elite.program for elite in view.best(most + 1))
     others = dict.fromkeys((*fittest, *draft.inspirations, *draft.parents))
     others.pop(parent, None)

@@ -160,7 +160,8 @@ def test_the_budget_is_spent_whole_and_returned_slices_are_planned_again(around:
     ended_early = {"parameters": {"n": 2}, "parameters_inside": {"attempts": 1, "parents": 1}}
     new = nested_run(budget=30, **ended_early)
     stored = RunSettings.model_validate(new.settings)
-    search = replace(stored.search, stop_fitness=-2.9)  # a run inside may end sooner
+    # A run inside may end sooner.
+    search = replace(stored.search, stop_fitness=-2.9)
     new = replace(
         new, settings=stored.model_copy(update={"search": search}).model_dump(mode="json")
     )
@@ -275,7 +276,8 @@ def measured_inside(ctx: Context, run: int) -> list[Settled]:
 def test_losers_of_a_race_are_ended_with_the_runs_inside_them(around: Context) -> None:
     new = nested_run("speculate", budget=124, parameters={"racers": 4}, proposals=30)
     stored = RunSettings.model_validate(new.settings)
-    search = replace(stored.search, stop_fitness=-2.0)  # the fastest ends first
+    # The fastest ends first.
+    search = replace(stored.search, stop_fitness=-2.0)
     new = replace(
         new, settings=stored.model_copy(update={"search": search}).model_dump(mode="json")
     )
