@@ -307,19 +307,9 @@ def plan_run(
       UsageError: A setting is wrong, or an operator needs a model and none is named.
     """
     if not no_model:
-        own = Choices(PROBLEMS_OWN, problem.suggestions, problem.notices)
-        *given, own = with_local_model([*layers.choices, own])
-        layers = replace(layers, choices=tuple(given))
-        problem = replace(problem, suggestions=own.values, notices=own.notices)
+        problem, layers = _with_servers_of_this_machine(problem, layers)
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
-    notices = [*problem.notices, *resolution.notices]
-    notices += [text for layer in layers.choices for text in layer.notices]
-    notices += _replaced_by_config(problem, layers, resolution)
-    if layers.experiment.task not in ("", problem.name):
-        notices.append(
-            f"`task_name: {layers.experiment.task}`: without effect, because the task is the "
-            f"PROBLEM of the command."
-        )
+    notices = _notices(problem, layers, resolution)
     if no_model:
         resolution = without_models(resolution)
     if not local:
@@ -338,6 +328,55 @@ def plan_run(
     notices += added
     settings = resolution.settings
     notices += _elsewhere(settings.llm) if asks or settings.llm.feedback else []
+    if COMPLETE.name in used:
+        settings = _with_function(problem, settings)
+    _require_possible(problem, settings, used, asks=asks)
+    if reproducible:
+        queue = settings.queue.model_copy(update={"generating": 1, "evaluating": 1})
+        settings = settings.model_copy(update={"queue": queue})
+    if settings.llm.seeded is None:
+        llm = settings.llm.model_copy(update={"seeded": reproducible})
+        settings = settings.model_copy(update={"llm": llm})
+    source = resolution.sources.get("search.operators")
+    learnt = settings.search.learn_forms
+    if learnt is None:
+        # Earlier runs of the ledger would make two reproducible runs differ.
+        learnt = source in (None, PROBLEMS_OWN) and not reproducible
+    if learnt and source == PROBLEMS_OWN and asks:
+        notices.append(_overruled_wish(mix))
+    # The settings are stored as they take effect.
+    search = replace(settings.search, islands=islands_of(settings), learn_forms=learnt)
+    settings = settings.model_copy(update={"search": search})
+    return RunPlan(problem, settings, mix, tuple(notices), reproducible)
+
+
+def _with_servers_of_this_machine(
+    problem: Problem, layers: SettingLayers
+) -> tuple[Problem, SettingLayers]:
+    """Returns both with the model of a server of this machine in the place of `auto`."""
+    own = Choices(PROBLEMS_OWN, problem.suggestions, problem.notices)
+    *given, own = with_local_model([*layers.choices, own])
+    problem = replace(problem, suggestions=own.values, notices=own.notices)
+    return problem, replace(layers, choices=tuple(given))
+
+
+def _notices(problem: Problem, layers: SettingLayers, resolution: Resolved) -> list[str]:
+    """Returns the notices of the problem, of the settings and of where they were given."""
+    notices = [*problem.notices, *resolution.notices]
+    notices += [text for layer in layers.choices for text in layer.notices]
+    notices += _replaced_by_config(problem, layers, resolution)
+    if layers.experiment.task not in ("", problem.name):
+        notices.append(
+            f"`task_name: {layers.experiment.task}`: without effect, because the task is the "
+            f"PROBLEM of the command."
+        )
+    return notices
+
+
+def _require_possible(
+    problem: Problem, settings: RunSettings, used: Collection[str], *, asks: bool
+) -> None:
+    """Raises `UsageError` where a run of these settings and operators makes no sense."""
     require_mix(settings, asks=asks)
     if asks or settings.llm.feedback:
         shortest = min(estimated(seed.source) for seed in problem.seeds)
@@ -350,10 +389,6 @@ def plan_run(
         require_players(nested, problem)
     if COMPLETE.name in used:
         require_function(problem, settings.prompts.function)
-        if name := one_function(problem, settings.prompts.function):
-            # A child that adds a function beside it no longer says which one evolves.
-            prompts = replace(settings.prompts, function=name)
-            settings = settings.model_copy(update={"prompts": prompts})
     _require_lines(problem, settings, used)
     if reason := _unchangeable(problem, settings):
         raise UsageError(
@@ -362,26 +397,25 @@ def plan_run(
             value=", ".join(sorted(used)),
             remedy=_remedy_of_unchangeable(settings),
         )
-    if reproducible:
-        queue = settings.queue.model_copy(update={"generating": 1, "evaluating": 1})
-        settings = settings.model_copy(update={"queue": queue})
-    if settings.llm.seeded is None:
-        llm = settings.llm.model_copy(update={"seeded": reproducible})
-        settings = settings.model_copy(update={"llm": llm})
-    learnt, source = settings.search.learn_forms, resolution.sources.get("search.operators")
-    if learnt is None:
-        # Earlier runs of the ledger would make two reproducible runs differ.
-        learnt = source in (None, PROBLEMS_OWN) and not reproducible
-    if learnt and source == PROBLEMS_OWN and asks:
-        wished = max(mix, key=lambda name: mix[name])
-        notices.append(
-            f"the problem asks for `{wished}`: the run begins with it, and asks in other forms"
-            f" where these yield more children that run;"
-            f" --set 'search.operators={{{wished}: 1}}' keeps it"
-        )
-    search = replace(settings.search, islands=islands_of(settings), learn_forms=learnt)
-    settings = settings.model_copy(update={"search": search})  # stored as it takes effect
-    return RunPlan(problem, settings, mix, tuple(notices), reproducible)
+
+
+def _with_function(problem: Problem, settings: RunSettings) -> RunSettings:
+    """Returns settings that name the function that evolves.
+
+    A child that adds a function beside it no longer says which one evolves.
+    """
+    if name := one_function(problem, settings.prompts.function):
+        prompts = replace(settings.prompts, function=name)
+        return settings.model_copy(update={"prompts": prompts})
+    return settings
+
+
+def _overruled_wish(mix: Mapping[str, float]) -> str:
+    wished = max(mix, key=lambda name: mix[name])
+    return (
+        f"the problem asks for `{wished}`: the run begins with it, and asks in other forms where "
+        f"these yield more children that run; --set 'search.operators={{{wished}: 1}}' keeps it"
+    )
 
 
 @dataclass(frozen=True, slots=True)
