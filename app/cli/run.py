@@ -1,7 +1,7 @@
 """`evoq run` and `evoq resume`: start or continue a run and follow it to its end."""
 
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,12 +23,13 @@ from app.client.local_state import (
 )
 from app.client.measuring import evaluator_of
 from app.client.notes import CommandError
-from app.client.plan import load_problem, named_problem, plan_run, read_layers
+from app.client.plan import RunPlan, load_problem, named_problem, plan_run, read_layers
 from app.client.run_names import free_name, require_name
 from app.client.session import open_session
 from app.client.target import Target, find_run, find_target, open_run, without_queue
 from app.config.layers import UsageError
 from app.config.settings import RunSettings
+from app.domain.problem import Problem as Loaded
 from app.domain.run import RunState
 from app.engine import lifecycle
 from app.engine.inside import refusal
@@ -145,8 +146,8 @@ def run(
     require_name(experiment.run or None, f"{config}: run_id")
     name = name or experiment.run or None
     results = Path(out) if out else None
-    if results is None and experiment.folder:
-        results = Path(experiment.folder, name) if name else None
+    if experiment.folder and name and results is None:
+        results = Path(experiment.folder, name)
     target = find_target(layers.choices)
     _require_possible(target, detach=detach, reproducible=reproducible, dashboard=dashboard)
     loaded = load_problem(paths, layers, strict=strict)
@@ -157,30 +158,55 @@ def run(
 
     for notice in plan.notices:
         screen.note(f"notice: {notice}")
-    hint = "no run had begun"
+    begun = _Begun(name, results, Path(experiment.folder or RESULTS), detach, dashboard)
+    return _begin(target, loaded, plan, begun, screen, verbose=verbose)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """How a run is begun.
+
+    Attributes:
+      name: None makes one from the problem's.
+      results: The folder of its results; None for one of its name in `above`.
+      above: The folder of such folders.
+      detach: Whether it is not followed.
+      dashboard: Whether it is shown in a browser meanwhile.
+    """
+
+    name: str | None
+    results: Path | None
+    above: Path
+    detach: bool
+    dashboard: bool
+
+
+def _begin(
+    target: Target, problem: Loaded, plan: RunPlan, begun: _Begun, screen: Screen, *, verbose: bool
+) -> int:
+    """Starts a run and follows it; returns the exit status."""
+    hint, name = "no run had begun", begun.name
     try:
         with open_session(
             target,
             plan.settings,
-            inline=reproducible,
+            inline=plan.in_process,
             notes=screen,
-            evaluator=evaluator_of(loaded),
+            evaluator=evaluator_of(problem),
             verbose=verbose,
         ) as session:
             if name:
-                _require_new(session.store, name, RESULTS / name if results is None else None)
-            name = name or free_name(session.store, loaded.name)
-            folder = results or Path(experiment.folder or RESULTS, name)
-            folder = require_writable(folder.absolute())
+                _require_new(session.store, name, None if begun.results else RESULTS / name)
+            name = name or free_name(session.store, problem.name)
+            folder = require_writable((begun.results or begun.above / name).absolute())
             _remember(target, name, LocalState(str(folder)), screen)
-            with ExitStack() as stack:
-                stack.enter_context(session.hold(name))
-                started = lifecycle.start(session.ctx, loaded, plan.new_run(name))
+            with session.hold(name):
+                run = lifecycle.start(session.ctx, problem, plan.new_run(name))
                 hint = f"`evoq resume {name}` continues it"
-                if dashboard:
-                    redis_url = session.ledger.redis_url
-                    stack.enter_context(served(session.ctx, redis_url, screen))
-                return follow(session, started, loaded, folder, screen, detach=detach)
+                address = session.ledger.redis_url
+                page = served(session.ctx, address, screen) if begun.dashboard else nullcontext()
+                with page:
+                    return follow(session, run, problem, folder, screen, detach=begun.detach)
     except (KeyboardInterrupt, BrokenPipeError):
         screen.note(f"stopped at once; {hint}")
         raise

@@ -6,7 +6,7 @@ One place knows them.  Lines, JSON and pages show the same text.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Literal, assert_never
 
 from app.domain.evaluation import BEGINS, FailureKind
 from app.domain.search.cohort import CutReason
@@ -178,16 +178,8 @@ def _of_failure(kind: FailureKind, detail: str) -> str:
                 "`evoq metrics RUN` lists the failed programs and `evoq show RUN --program ID` "
                 "shows one with its error; `mend` in search.operators lets a model correct them."
             )
-        case FailureKind.TIMEOUT:
-            name = "cpu_seconds" if "CPU time" in detail else "wall_seconds"
-            return f"Raise sandbox.{name}{_twice(detail, name)} if programs need longer."
-        case FailureKind.MEMORY:
-            return f"Raise sandbox.memory_mib{_twice(detail, 'memory_mib')} if programs need more."
-        case FailureKind.OUTPUT_LIMIT:
-            return (
-                "Raise sandbox.output_bytes if programs print so much, or state in the "
-                f"instructions that they print nothing and write no files. {_ANOTHER_RUN}"
-            )
+        case FailureKind.TIMEOUT | FailureKind.MEMORY | FailureKind.OUTPUT_LIMIT:
+            return _of_limit(kind, detail)
         case FailureKind.INVALID_RESULT:
             return (
                 "`evoq show RUN --program ID` shows the result; state in the instructions what "
@@ -197,6 +189,24 @@ def _of_failure(kind: FailureKind, detail: str) -> str:
             return (
                 "State in the instructions what a program may not do; the sandbox stops it. "
                 f"{_ANOTHER_RUN}"
+            )
+        case _:
+            assert_never(kind)
+
+
+def _of_limit(
+    kind: Literal[FailureKind.TIMEOUT, FailureKind.MEMORY, FailureKind.OUTPUT_LIMIT], detail: str
+) -> str:
+    match kind:
+        case FailureKind.TIMEOUT:
+            name = "cpu_seconds" if "CPU time" in detail else "wall_seconds"
+            return f"Raise sandbox.{name}{_twice(detail, name)} if programs need longer."
+        case FailureKind.MEMORY:
+            return f"Raise sandbox.memory_mib{_twice(detail, 'memory_mib')} if programs need more."
+        case FailureKind.OUTPUT_LIMIT:
+            return (
+                "Raise sandbox.output_bytes if programs print so much, or state in the "
+                f"instructions that they print nothing and write no files. {_ANOTHER_RUN}"
             )
         case _:
             assert_never(kind)
