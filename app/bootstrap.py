@@ -117,7 +117,8 @@ def worker_context(settings: Settings | None = None) -> Context:
 def _require_schema(store: Store, database_url: str) -> None:
     from app.adapters.store.schema import version
 
-    with store.begin():  # waits as long as for a restart
+    # A transaction waits for Postgres for as long as a restart may take.
+    with store.begin():
         pass
     schema = version(database_url)
     if not schema.current:

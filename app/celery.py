@@ -120,7 +120,8 @@ class Tick(schedule):  # type: ignore[misc]  # Celery has no types
     def _idle(self) -> bool:
         with contextlib.suppress(KombuError, RedisError), _redis(self.app) as client:
             return bool(client.exists(IDLE_KEY))
-        return False  # the publication that follows reports what is wrong
+        # A Redis that cannot be asked is reported by the publication that follows.
+        return False
 
 
 def refusal(application: Celery) -> str:
@@ -136,7 +137,8 @@ def refusal(application: Celery) -> str:
     except (AuthenticationError, NoPermissionError) as error:
         return f"the queue (EVOQ_REDIS_URL) refuses this process: {error}"
     except (RedisError, OSError):
-        pass  # it may come back, and Celery waits for it
+        # Redis may come back, and Celery waits for it.
+        pass
     return ""
 
 
@@ -218,7 +220,8 @@ def shape_worker(sender: Any, **_: Any) -> None:
         sender.pool_cls = concurrency.get_implementation("threads")
     if command.get_parameter_source("concurrency") is ParameterSource.DEFAULT:
         sender.concurrency = threads(sender.app.amqp.queues.consume_from, os.environ)
-    sender.app.conf.worker_concurrency = sender.concurrency  # for the places that it reports
+    # The number of places that the worker reports is read from here.
+    sender.app.conf.worker_concurrency = sender.concurrency
 
 
 def name_worker(instance: Any, options: Mapping[str, Any], **_: Any) -> None:

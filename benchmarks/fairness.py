@@ -62,7 +62,8 @@ def main() -> None:
         short = problem(folder / "short", options.short_seconds)
         database_url = stack.enter_context(servers(folder, options))
         alone, beside = [], []
-        run(short, options.proposals)  # boots the sandboxes
+        # The first run boots the sandboxes.
+        run(short, options.proposals)
         for turn in range(options.turns):
             alone.append(run(short, options.proposals))
             with in_the_background(long, f"long-{turn}"):

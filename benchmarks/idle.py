@@ -19,7 +19,8 @@ from pathlib import Path
 
 import psutil
 
-WARM_UP_SECONDS = 60.0  # the first autovacuum of a new database is over
+WARM_UP_SECONDS = 60.0
+"""The first autovacuum of a new database is over by then."""
 PARTS = {"-Q gpu": "worker gpu", "-Q cpu": "worker cpu", " beat": "beat", "valkey": "valkey",
          "postgres": "postgres", "supervisor": "supervisor", "evoq up": "evoq up"}  # fmt: skip
 
@@ -39,7 +40,8 @@ def main() -> None:
         with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE) as stack:
             try:
                 assert stack.stdout is not None
-                next(line for line in stack.stdout if b"Ctrl-C" in line)  # it is up
+                # The line with Ctrl-C shows that the stack is up.
+                next(line for line in stack.stdout if b"Ctrl-C" in line)
                 time.sleep(WARM_UP_SECONDS)
                 before, began = totals(stack.pid), time.monotonic()
                 time.sleep(seconds)

@@ -14,7 +14,8 @@ from benchmarks.simulated import SOURCE
 
 MOCK = (sys.executable, "-c", "from app.cli import main; main()", "mock-llm", "--port", "0")
 TOKENS, FIRST_TOKEN = 100, 0.125
-REPLIES = 50_000  # all different, so that no proposal is a duplicate before the replies repeat
+REPLIES = 50_000
+"""Number of replies, all different, so that no proposal is a duplicate before they repeat."""
 
 
 @contextmanager

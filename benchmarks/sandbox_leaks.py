@@ -81,7 +81,8 @@ def of_processes(pids: list[int], trials: int, files: int) -> Sample:
     memory = descriptors = 0
     for pid in pids:
         status = Path(f"/proc/{pid}/status").read_text()
-        memory += int((status.partition("RssAnon:")[2].split() or ["0"])[0])  # none of a zombie
+        # The status of a zombie lacks this field.
+        memory += int((status.partition("RssAnon:")[2].split() or ["0"])[0])
         descriptors += len(os.listdir(f"/proc/{pid}/fd"))
     worker = psutil.Process()
     return Sample(

@@ -24,7 +24,9 @@ from typing import Any
 
 import workers.lifecycle
 from app import bootstrap
-from app.celery import app as app  # the Celery application that `-A` finds here
+
+# Celery's option `-A` finds the application here.
+from app.celery import app as app
 from app.config.settings import Settings
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Completion, Prompt
@@ -162,7 +164,8 @@ def simulated_context(settings: Settings | None = None) -> Context:
     def ask(run: Run) -> SimulatedModel:
         return model
 
-    def place(run: Run) -> AbstractContextManager[Callable[[], None]]:  # the slots are its limit
+    # The slots of the model are its only limit.
+    def place(run: Run) -> AbstractContextManager[Callable[[], None]]:
         return nullcontext(lambda: None)
 
     return replace(ctx, model=ask, place=place)

@@ -49,11 +49,13 @@ class FirstSettled:
                     self._look(connection)
                     return
             except (psycopg.Error, OSError):
-                continue  # the server is not up yet, or the schema not there
+                # The server is not up yet, or the schema does not exist.
+                continue
 
     def _connected(self) -> psycopg.Connection[tuple[float | None]]:
         server = self._home / "postgres"
-        far = server / "run.at"  # where the folder is one that the server's user cannot enter
+        # This file names the socket's folder where the server's user cannot enter the home.
+        far = server / "run.at"
         return psycopg.connect(
             host=far.read_text() if far.exists() else str(server / "run"),
             user="evoqueue",

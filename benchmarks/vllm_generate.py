@@ -91,7 +91,8 @@ def _beside(options: argparse.Namespace, folder: Path) -> dict[str, object]:
         running_stack(["gpu", "cpu,control"], _environment(options, prompts)) as stack,
     ):
         metrics = base_url.replace("/v1", "/metrics")
-        _run(stack, options, base_url, metrics, 0)  # warms all
+        # This first round warms all processes.
+        _run(stack, options, base_url, metrics, 0)
         for number in range(1, options.rounds + 1):
             prompts.unlink()
             ours.append(_run(stack, options, base_url, metrics, number))
@@ -102,7 +103,8 @@ def _beside(options: argparse.Namespace, folder: Path) -> dict[str, object]:
         "what": "tokens per second: generate, whole stack, beside vLLM's own client; real vLLM",
         "generate": [asdict(result) for result in ours],
         "vllm_bench_serve": [asdict(result) for result in theirs],
-        "ratios": ratios,  # of neighbouring rounds, because the machine may be shared
+        # Each ratio compares neighbouring rounds, because the machine may be shared.
+        "ratios": ratios,
         "median_ratio": median(ratios),
     }
 
@@ -133,7 +135,8 @@ def _environment(options: argparse.Namespace, prompts: Path) -> dict[str, str]:
     return {
         "SIMULATED_MODEL": "settings",
         "SIMULATED_PROMPTS": str(prompts),
-        "EVOQ_GENERATE_CONCURRENCY": str(2 * options.concurrency),  # as many wait as are in flight
+        # As many requests wait as are in flight.
+        "EVOQ_GENERATE_CONCURRENCY": str(2 * options.concurrency),
         "EVOQ_EVALUATE_CONCURRENCY": "2",
         "EVOQ_LLM_MAX_IN_FLIGHT": str(options.concurrency),
     }

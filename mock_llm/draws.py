@@ -64,10 +64,14 @@ def read_amount(text: str) -> Amount:
 class InjectedFault(enum.StrEnum):
     """What happens to a request instead of a proper answer."""
 
-    TOO_MANY = "429"  # refused at once
-    BROKEN = "5xx"  # refused at once, with 500, 502 or 503
-    HANG = "hang"  # never answered; ends when the client gives up
-    GARBAGE = "garbage"  # answered in time with 200 and a body that is no completion
+    TOO_MANY = "429"
+    """The request is refused at once."""
+    BROKEN = "5xx"
+    """The request is refused at once, with 500, 502 or 503."""
+    HANG = "hang"
+    """The request is never answered, and ends when the client gives up."""
+    GARBAGE = "garbage"
+    """The request is answered in time with 200 and a body that is no completion."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,8 @@ class Endpoint:
             case InjectedFault.HANG:
                 began = time.monotonic()
                 try:
-                    await asyncio.Event().wait()  # never set
+                    # The event is never set.
+                    await asyncio.Event().wait()
                 finally:
                     self.metrics.hang_seconds += time.monotonic() - began
         request = read_request(body, self.simulation.models)

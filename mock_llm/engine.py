@@ -16,7 +16,8 @@ CHARS_A_TOKEN = 4
 """The assumed length of a token; a tokenizer's average is close."""
 _BLOCK_TOKENS = 16
 _BLOCK_CHARS = CHARS_A_TOKEN * _BLOCK_TOKENS
-_ROUNDING_TOKENS = 1e-6  # a sequence that lacks less than this is done: times are floats
+_ROUNDING_TOKENS = 1e-6
+"""A sequence that lacks less than this is done, because times are floats."""
 
 
 class Timer(Protocol):
@@ -85,11 +86,15 @@ class Batch:
     _waiting: deque[BatchedSequence] = field(default_factory=deque)
     _decoding: list[tuple[float, int, BatchedSequence]] = field(default_factory=list)
     _order: "itertools.count[int]" = field(default_factory=itertools.count)
-    _sharing: int = 0  # sequences past their first token
-    _made: float = 0.0  # tokens of an imaginary sequence that has run from the beginning
-    _seen: float = 0.0  # when `_made` was brought up to date
+    _sharing: int = 0
+    """Number of sequences past their first token."""
+    _made: float = 0.0
+    """Tokens of an imaginary sequence that has run from the beginning."""
+    _seen: float = 0.0
+    """Time of the last update of `_made`."""
     _next: Timer | None = None
-    _withdrawn: int = 0  # of those in `_waiting`
+    _withdrawn: int = 0
+    """Number of withdrawn sequences that are still in `_waiting`."""
 
     @property
     def waiting(self) -> int:

@@ -17,7 +17,8 @@ from mock_llm.event_stream import NOTICE
 
 LARGEST_BODY_BYTES = 64 * 2**20
 _PATHS = ("/v1/chat/completions", "/v1/embeddings", "/v1/models", "/health", "/metrics")
-BACKLOG = 2048  # hundreds of clients connect at once; the kernel's own limit may be lower
+BACKLOG = 2048
+"""Hundreds of clients connect at once; the kernel's own limit may be lower."""
 
 
 _SERVER = "evoq-mock-llm (simulation)"
@@ -42,7 +43,8 @@ class _Service:
         """Answers a request; cancelled where its client goes away."""
         try:
             return await self._answered(request)
-        except web.HTTPException as refused:  # a body that is too large
+        except web.HTTPException as refused:
+            # The body is too large.
             reason = f"{request.method} {request.path}: {refused.text}"
             return _refusal(ErrorReply(refused.status, reason))
 
@@ -147,5 +149,6 @@ async def serve(
             await asyncio.sleep(0.05)
     finally:
         server.close()
-        await protocol.shutdown(0.01)  # 0 would wait for every answer
+        # A limit of 0 would wait for every answer.
+        await protocol.shutdown(0.01)
     return endpoint

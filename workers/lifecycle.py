@@ -46,7 +46,8 @@ def _build() -> tuple[Context, WorkerTimeRecorder]:
     ctx = replace(ctx, tracing=tracing(os.environ, ctx.store, _print))
     built = with_worker_time(ctx, app.amqp.queues.consume_from, intake.report)
     gc.collect()
-    gc.freeze()  # what a worker has imported by now stays until its end
+    # Modules that a worker has imported by now stay until it ends.
+    gc.freeze()
     gc.set_threshold(*_COLLECTED_AFTER)
     return built
 
@@ -101,7 +102,8 @@ def _lower_priority(nice: int | None) -> None:
     if nice is None:
         return
     os.setpriority(os.PRIO_PROCESS, 0, max(nice, os.getpriority(os.PRIO_PROCESS, 0)))
-    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:  # if there are
+    # Some kernels have no `autogroup` file.
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as group:
         group.write(str(nice))
 
 
@@ -167,7 +169,8 @@ def wake_on_signals(sender: Any, **_: Any) -> None:
     Python repeats an interrupted wait, so a worker that is asked to end would go on waiting for
     Redis first, for seconds.
     """
-    if sender.hub is None:  # a pool without that loop
+    # Some pools have no event loop.
+    if sender.hub is None:
         return
     reader, writer = os.pipe()
     for end in (reader, writer):

@@ -37,7 +37,8 @@ class StepMetrics:
             registry=self.registry,
             buckets=_SECONDS,
         )
-        for step in STEPS:  # from the start: a rate needs the value before the first one
+        # Each series exists from the start, because a rate needs the value before the first one.
+        for step in STEPS:
             for outcome in _OUTCOMES:
                 self._seconds.labels(step, outcome)
         self._in_progress = Gauge(

@@ -204,7 +204,8 @@ class Spans:
             with self._store.begin() as tx:
                 return tx.proposals.traced(proposals, trials)
         except Unavailable:
-            return []  # the step that follows meets the same
+            # The step that follows meets the same error.
+            return []
 
 
 def _named(attributes: Mapping[str, Attribute | None]) -> dict[str, Attribute]:

@@ -107,14 +107,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     start_quickly()
     filter_secrets()
     for name in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(name) is not signal.SIG_IGN:  # as `nohup` wants it
+        # `nohup` makes a process ignore a signal, and the process goes on ignoring it.
+        if signal.getsignal(name) is not signal.SIG_IGN:
             signal.signal(name, _interrupt)
     try:
         status = status_of(list(sys.argv[1:] if arguments is None else arguments))
-    except KeyboardInterrupt:  # a second one, while the first was handled
+    except KeyboardInterrupt:
+        # A second interruption arrived while the first was handled.
         status = FAILED
     for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, signal.SIG_IGN)  # nothing is left to interrupt
+        # No work is left to interrupt.
+        signal.signal(name, signal.SIG_IGN)
     sys.exit(status)
 
 
@@ -129,7 +132,8 @@ def status_of(arguments: list[str]) -> int:
     """Runs one command and returns its exit status; raises no error."""
     screen = Screen(json="--json" in arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # an ASCII terminal must not end a run
+        # A terminal that encodes ASCII must not end a run.
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
         line = application(_command_of(arguments))
@@ -144,7 +148,8 @@ def status_of(arguments: list[str]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
-    except Exception as error:  # the process's outermost edge: users never see a traceback
+    except Exception as error:
+        # This is the outermost edge of the process: users never see a traceback.
         if "--debug" in arguments:
             traceback.print_exc()
         # Its classes are those of the whole product.
@@ -165,7 +170,8 @@ def _command_of(arguments: Sequence[str]) -> str:
 def _usage(error: Any, screen: Screen) -> int:
     """Prints a `ClickException` as any other error, with the help to read as its remedy."""
     what = error.format_message().rstrip(".")
-    if not what:  # a command without arguments: its help is the message
+    # The help is the message of a command without arguments.
+    if not what:
         error.show()
     else:
         command = error.ctx.command_path if error.ctx else NAME

@@ -135,7 +135,8 @@ def served(
             ) as dashboard,
         ):
             address = dashboard.address
-            if token:  # of the environment: whoever may have it has it, and a log need not
+            # A token that the environment gives stays out of the address, and so out of logs.
+            if token:
                 address = f"{address.partition('?')[0]} (its token is EVOQ_DASHBOARD_TOKEN)"
             screen.say(f"dashboard: {address}")
             yield dashboard.address

@@ -267,7 +267,8 @@ def _evaluating(target: Target) -> list[Worker]:
         with store.begin() as tx:
             return tx.workers.evaluating()
     except Unavailable:
-        return []  # which is a finding of its own
+        # A database that does not answer is a finding of its own.
+        return []
     finally:
         store.close()
 

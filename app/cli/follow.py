@@ -92,7 +92,8 @@ def _also_appending(
         try:
             metrics.append()
         except Unavailable:
-            done = -1  # the next status tries again
+            # The next status tries again.
+            done = -1
         except OSError as error:
             note(f"notice: no lines are appended to {error.filename}: {error.strerror}")
             due = math.inf

@@ -20,7 +20,8 @@ class Interruption:
         self._before = {
             name: signal.signal(name, self._handle)
             for name in SIGNALS
-            if signal.getsignal(name) is not signal.SIG_IGN  # as `nohup` wants it
+            # `nohup` makes a process ignore a signal, and the process goes on ignoring it.
+            if signal.getsignal(name) is not signal.SIG_IGN
         }
         return self
 
@@ -48,6 +49,7 @@ def leave_terminal() -> None:
     """
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
-        if stat.S_ISCHR(os.fstat(stream).st_mode):  # `isatty` denies a terminal that was closed
+        # `isatty` returns False for a terminal that was closed.
+        if stat.S_ISCHR(os.fstat(stream).st_mode):
             os.dup2(nowhere, stream)
     os.close(nowhere)

@@ -316,7 +316,8 @@ def compared(
     names = {program: name for name, program in problem.baselines.items()}
     seed = names.get(player, player[:12])
     both = here.failure is not None and there.failure is not None
-    why = [] if both else reasons(_written(problem, job))  # they say why one mode alone fails
+    # The reasons explain why one mode alone fails.
+    why = [] if both else reasons(_written(problem, job))
     return explained(seed, trial.stage, job.mode, found, why)
 
 

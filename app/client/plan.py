@@ -70,7 +70,8 @@ _OPERATOR_REMEDY = (
     "Leave search.operators out, or give one that asks the model a weight, as "
     "--set 'search.operators={rewrite: 1}'."
 )
-_TRIED = 3  # proposals on each seed; one of `mutate` makes 30 attempts
+_TRIED = 3
+"""Proposals tried on each seed; one proposal of `mutate` makes 30 attempts."""
 TEMPLATE_DIR = "prompts.template_dir"
 _TEMPLATE_SUFFIX = ".txt"
 
@@ -109,7 +110,8 @@ class RunPlan:
 
     @property
     def islands(self) -> int:
-        assert self.settings.search.islands is not None  # `plan_run` derives it
+        # `plan_run` derives the number of islands.
+        assert self.settings.search.islands is not None
         return self.settings.search.islands
 
     @property
@@ -254,7 +256,8 @@ def load_problem(paths: Sequence[Path], layers: SettingLayers, *, strict: bool =
             raise UsageError(
                 "no such file or folder", where=str(path), remedy="Check the spelling of the path."
             )
-    resolved(layers.choices, {}, complete=False)  # refuses wrong settings before they shape it
+    # Wrong settings are refused here, before they shape the problem.
+    resolved(layers.choices, {}, complete=False)
     problem = bootstrap.load_problem(
         paths, config=layers.config, strict=strict, options=problem_options(layers.choices)
     )
@@ -475,7 +478,8 @@ def _unchangeable(problem: Problem, settings: RunSettings) -> str:
     inside = nested_settings(settings)
     mix = {**_mix(settings, problem), **(_mix(inside, problem) if inside else {})}
     mix.pop(SEARCH.name, None)
-    mixed = [known[name] for name in sorted(mix)]  # `mutate`, then `tune`
+    # This order tries `mutate` before `tune`.
+    mixed = [known[name] for name in sorted(mix)]
     if any(operator.asks_model for operator in mixed):
         return ""
     rules = rules_of(settings.search.strategy, settings.model_dump(mode="json"))

@@ -135,7 +135,8 @@ def open_session(
         servers = None if inline else embedded_stack(target, environment)
         if servers is not None:
             stack.callback(servers.stop)
-            servers.begin()  # while the sandbox is tried
+            # The servers start while the sandbox is tried.
+            servers.begin()
         sandbox = stack.enter_context(open_sandbox(settings.sandbox, notes, may_build=True))
         for line in protection_lines(sandbox.protections(), verbose=verbose):
             notes.say(line)

@@ -91,7 +91,8 @@ def find_target(layers: Sequence[Choices] | None = None) -> Target:
         raise UsageError(
             "not the address of a Postgres",
             where="EVOQ_DATABASE_URL",
-            value=f"{scheme}://…" if address else "no scheme",  # the rest may hold a password
+            # The rest of the address may hold a password.
+            value=f"{scheme}://…" if address else "no scheme",
             remedy="Write postgresql://USER:PASSWORD@HOST:5432/NAME.",
         )
     home = Path(settings.get("home", HOME)).expanduser()

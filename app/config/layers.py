@@ -107,7 +107,8 @@ def from_assignments(assignments: Iterable[str]) -> Choices:
                 remedy="Write --set key=value, without spaces.",
             )
         name = name.strip()
-        is_template = name.startswith("prompts.templates.")  # its braces are no YAML
+        # The braces of a template are no YAML.
+        is_template = name.startswith("prompts.templates.")
         value = text if is_template else _parsed(text, f"--set {name}")
         values.update(_entries(name, value, "--set"))
     return Choices("--set", values)
@@ -302,7 +303,8 @@ def known_setting(section: str, rest: str) -> bool:
         return not deeper or "dict" in str(fields_of(model)[name].annotation)
     if section == "problem":
         return name in _PROBLEM_OPTIONS
-    return bool(rest) and not deeper  # parameters of a recipe, which is known later
+    # The parameters of a recipe are checked later, when the recipe is known.
+    return bool(rest) and not deeper
 
 
 def _known_keys() -> list[str]:
@@ -370,7 +372,8 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
         for key, inner in value.items():
             entries.update(_entries(f"{section}.{key}", inner, where))
         return entries
-    if name == "prompts.templates" and isinstance(value, dict):  # each replaces one, not all
+    # Each key of `prompts.templates` replaces one template, and the others stay.
+    if name == "prompts.templates" and isinstance(value, dict):
         return {f"{name}.{template}": text for template, text in value.items()}
     if known_setting(section, rest):
         return {name: value}

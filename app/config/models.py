@@ -65,7 +65,8 @@ def sound_address(address: str) -> str:
     try:
         parts = urlsplit(address)
         whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no number, a bracket that is not closed
+    except ValueError:
+        # The port is no number, or a bracket is not closed.
         whole = False
     if not whole or any(character.isspace() for character in address):
         raise ValueError("it is no address: write http://HOST:PORT/v1 or https://HOST/v1")

@@ -32,5 +32,6 @@ def available_cores() -> int:
     """Returns the number of cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
+    except AttributeError:
+        # This function exists on Linux only.
         return os.cpu_count() or 1

@@ -241,13 +241,15 @@ def _invalid(
     if PROBLEMS_OWN in origins:
         name = suggested_by.get(name, name)
     remedy = "Correct the value, or leave it out to have the default."
-    if name == "prompts":  # what the templates refer to
+    # A fault of the whole section lies in the names that its templates refer to.
+    if name == "prompts":
         return UsageError(
             message,
             where=f"prompts ({', '.join(sorted(origins))})",
             remedy="`docs/prompts.md` has every template and setting; `evoq prompt` shows them.",
         )
-    if name in ("strategy", "nested.parameters"):  # what a recipe refuses names its parameter
+    # The message of a recipe's refusal names the parameter itself.
+    if name in ("strategy", "nested.parameters"):
         return UsageError(f"`{name}.*`: {message}", where=", ".join(origins), remedy=remedy)
     return UsageError(
         f"`{name}`: {message[0].lower()}{message[1:]}",

@@ -27,9 +27,12 @@ _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 class Owner(enum.StrEnum):
     """The process whose value of a setting holds; a setting that names none is the run's."""
 
-    RUN = "run"  # stored with the run, and read by every step of it
-    WORKER = "worker"  # read by each worker at its start, for all runs
-    COMMAND = "command"  # read by the command of `evoq` that it is given to
+    RUN = "run"
+    """The value is stored with the run, and every step of the run reads it."""
+    WORKER = "worker"
+    """Each worker reads its own value at its start, for all runs."""
+    COMMAND = "command"
+    """The value is read by the command of `evoq` that it is given to."""
 
 
 def fields_of(section: type) -> Mapping[str, FieldInfo]:

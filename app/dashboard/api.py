@@ -301,7 +301,8 @@ def add_socket(app: FastAPI, reader: RunReader, tails: Tails) -> None:
         if moves:
             sending.append(asyncio.create_task(_send_moves(websocket, reader, tails, row.id)))
         try:
-            while True:  # notices the end of a client that only listens
+            # This loop notices the end of a client that only listens.
+            while True:
                 await websocket.receive_text()
         except (WebSocketDisconnect, KeyError):
             for task in sending:
@@ -317,7 +318,8 @@ async def _send(websocket: WebSocket, tails: Tails, run: int, after: int) -> Non
                 await websocket.send_text(frame)
                 after += 1
         except Unavailable:
-            await asyncio.sleep(1.0)  # the ledger is away; the client loses nothing
+            # The ledger is away for a while, and the client loses no frame.
+            await asyncio.sleep(1.0)
 
 
 async def _send_moves(websocket: WebSocket, reader: RunReader, tails: Tails, run: int) -> None:

@@ -174,7 +174,8 @@ def _shown(
     if cohort is not None and not chosen:
         raise LookupError(f"{run.name} has no generation {cohort} among its newest")
     with store.begin() as tx:
-        for generation in chosen[:-3:-1]:  # the children of the newest may still be written
+        # The children of the newest generation may still be written.
+        for generation in chosen[:-3:-1]:
             if games := tx.history.games(run.id, generation.cohort, MOST_BOARDS):
                 return generation, games
     return (chosen[-1] if chosen else None), []

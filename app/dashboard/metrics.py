@@ -162,7 +162,8 @@ class _Runs:
             text = "Settled proposals."
             self._count("evoq_proposals", text, run, settled.get(state, 0), outcome=state.value)
         failures, cuts = tx.history.failures(run.id), tx.history.cuts(run.id)
-        for kind in FailureKind:  # each from the start: a rate needs the value before the first one
+        # Each kind has a value from the start, because a rate needs it before the first failure.
+        for kind in FailureKind:
             self._count("evoq_failures", "Failed proposals.", run, failures.get(kind, 0), kind=kind)
         for reason in CutReason:
             text = "Proposals that were cut."

@@ -89,7 +89,8 @@ def application(
     app = FastAPI(
         title="Evoqueue",
         version=version("evoqueue"),
-        docs_url=None,  # its page loads scripts from another host
+        # The page of the documentation loads scripts from another host.
+        docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )
@@ -168,7 +169,8 @@ def serving(
         access_log=False,
         server_header=False,
         ws_max_size=1 << 20,
-        ws_per_message_deflate=False,  # it would cost more than all else that a frame costs
+        # Compression would cost more than all other work on a frame.
+        ws_per_message_deflate=False,
     )
     server = _Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), name="dashboard", daemon=True)

@@ -29,22 +29,30 @@ BEGINS = "It begins: "
 class FailureKind(enum.StrEnum):
     """Why a proposal failed.  Set where the failure happens, never inferred from a text."""
 
-    # of a reply
-    NO_CODE = "no_code"  # the reply contains no program
-    BAD_EDIT = "bad_edit"  # a search block did not match its parent, or left the evolvable regions
-    UNCHANGED = "unchanged"  # the child equals its parent
-    REFUSED = "refused"  # the model declined to answer
-    TOO_LONG = "too_long"  # the child exceeds the problem's length limit
-    # before a trial, or by the compiler in the sandbox
+    # These are faults of a reply.
+    NO_CODE = "no_code"
+    """The reply contains no program."""
+    BAD_EDIT = "bad_edit"
+    """A search block did not match its parent, or left the evolvable regions."""
+    UNCHANGED = "unchanged"
+    """The child equals its parent."""
+    REFUSED = "refused"
+    """The model declined to answer."""
+    TOO_LONG = "too_long"
+    """The child exceeds the problem's length limit."""
+    # These are found before a trial, or by the compiler in the sandbox.
     SYNTAX = "syntax"
     IMPORT_BLOCKED = "import_blocked"
-    # of a trial
-    RUNTIME = "runtime"  # exception, exit, signal
-    TIMEOUT = "timeout"  # wall or CPU
+    # These are faults of a trial.
+    RUNTIME = "runtime"
+    """The program raised an exception, exited, or was ended by a signal."""
+    TIMEOUT = "timeout"
+    """The program exceeded its wall time or its CPU time."""
     MEMORY = "memory"
     OUTPUT_LIMIT = "output_limit"
     INVALID_SIGNATURE = "invalid_signature"
-    INVALID_RESULT = "invalid_result"  # NaN, infinity, bool, string, complex, huge, nested
+    INVALID_RESULT = "invalid_result"
+    """A result is NaN, infinite, a bool, a string, complex, huge or nested."""
     SANDBOX_VIOLATION = "sandbox_violation"
 
 

@@ -12,7 +12,8 @@ from app.domain.source.syntax import tree_or_none
 
 MOST_SHOWN = 5
 _MOST_QUOTED = 300
-_CLOSE = 1e-9  # relative; the same arithmetic in two processes gives the same bits
+_CLOSE = 1e-9
+"""Relative tolerance; the same arithmetic in two processes gives the same bits."""
 
 
 @dataclass(frozen=True, slots=True)

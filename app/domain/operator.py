@@ -22,12 +22,18 @@ from app.domain.search.archive import IslandView
 class Role(enum.StrEnum):
     """The role of a model.  The settings assign models to each role."""
 
-    GENERATOR = "generator"  # writes children; cheap, for breadth
-    REFINER = "refiner"  # writes children where the search is stuck or at its best; strong
-    JUDGE = "judge"  # rates a measured program
-    STRATEGIST = "strategist"  # gives the children of a cohort a direction each
-    ADVERSARY = "adversary"  # criticises a child before it is evaluated
-    EMBEDDER = "embedder"  # gives texts the vectors by which they are compared
+    GENERATOR = "generator"
+    """A cheap model that writes children, for breadth."""
+    REFINER = "refiner"
+    """A strong model that writes children where the search is stuck or at its best."""
+    JUDGE = "judge"
+    """A model that rates a measured program."""
+    STRATEGIST = "strategist"
+    """A model that gives each child of a cohort a direction."""
+    ADVERSARY = "adversary"
+    """A model that criticises a child before it is evaluated."""
+    EMBEDDER = "embedder"
+    """A model that gives texts the vectors by which they are compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,8 +48,10 @@ class ProblemError(ValueError):
 class Mode(enum.StrEnum):
     """How evaluator and program meet in the sandbox."""
 
-    GUARDED = "guarded"  # two processes, two identities, data-only calls
-    COMPATIBLE = "compatible"  # one process; every score is labelled unverified
+    GUARDED = "guarded"
+    """Evaluator and program have a process and an identity each, and calls carry data only."""
+    COMPATIBLE = "compatible"
+    """Evaluator and program share one process, and every score is labelled unverified."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ class Imports:
         self._thread.join()
         if not self._ready and not self._why:
             self._ready = True
-            gc.freeze()  # what is collected in a child is what the child made
+            # A child then collects only the objects that it made itself.
+            gc.freeze()
         return self._ready
 
     def _import(self) -> None:
@@ -108,7 +109,8 @@ class Imports:
                 importlib.import_module("celery.bin.base")
             for name in _MODULES:
                 importlib.import_module(name)
-        except Exception:  # of any kind: the modules are not this one's
+        except Exception:
+            # The modules belong to others, and may raise an exception of any class.
             self._why = traceback.format_exc()
 
 
@@ -238,7 +240,8 @@ def _begin(
         os.chdir(folder)
         os.environ.clear()
         os.environ.update(environment)
-        tempfile.tempdir = None  # it may be another by this environment
+        # The new environment may name another folder for temporary files.
+        tempfile.tempdir = None
         collect_as_usual()
         _show(command)
         end_with_parent(parent, int(ending.orphaned))

@@ -151,7 +151,8 @@ class EmbeddedStack:
     def stop(self) -> None:
         """Leaves; the last client waits until every process has ended.  Idempotent."""
         if self._connection is None and self._supervisor is not None:
-            with suppress(EmbeddedError):  # it has begun, and could not start
+            # A stack that has begun may have failed to start.
+            with suppress(EmbeddedError):
                 self._join(workers=True)
         if self._connection is None:
             return
@@ -166,7 +167,8 @@ class EmbeddedStack:
                 f"see {_log(self._root)}; the next start ends what is left"
             )
         except (EOFError, OSError):
-            return  # the supervisor has ended, or closed the connection because others need it
+            # The supervisor has ended, or has closed the connection because other clients need it.
+            return
         finally:
             connection.close()
             _release(self._supervisor)
@@ -272,7 +274,8 @@ def _supervised(root: Path) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return False  # to start one says what is wrong with the folder
+        # The start of a supervisor reports the fault of the folder.
+        return False
     return False
 
 
@@ -305,7 +308,8 @@ def _release(supervisor: "subprocess.Popen[bytes] | None") -> None:
     try:
         supervisor.wait(1.0)
     except subprocess.TimeoutExpired:
-        supervisor.returncode = 0  # or Python warns that the process is still running
+        # Without an exit status Python warns that the process is still running.
+        supervisor.returncode = 0
 
 
 @contextmanager

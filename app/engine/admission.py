@@ -105,7 +105,8 @@ class Admission:
             if after is before:
                 return Decision()
             if self._entering or self.run.ranking is Ranking.RELATIVE:
-                self._read_best()  # before the island is locked
+                # The best program is read before the island is locked.
+                self._read_best()
             seen = None if island in self._locked else view
             if self._tx.archive.put_cell(self.run.id, island, after, seen=seen):
                 if elite.cell in known:

@@ -167,9 +167,8 @@ def _performed(
     with ExitStack() as kept:
         stops = [kept.enter_context(ctx.keep(kind, subject.id)) for subject in subjects]
         try:
-            ctx.recipe(
-                run
-            )  # a run whose recipe is not installed is paused before it costs anything
+            # This pauses a run whose recipe is not installed before the run costs anything.
+            ctx.recipe(run)
             for withdrawal, result in zip(stops, perform(ctx, run, subjects, stops), strict=True):
                 subject = left.pop(0)
                 if result is not None:

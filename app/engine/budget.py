@@ -105,7 +105,8 @@ def _usage(ctx: Context, tx: Transaction, run: Run) -> Usage:
     if capped(run.budget):
         judged = each * tx.proposals.backlog(run.id).evaluating if each else 0
         waiting = tx.proposals.waiting(run.id)
-        run = tx.runs.get(run.id)  # after `waiting`, so that each proposal is counted
+        # The run is read after `waiting`, so that each proposal is counted.
+        run = tx.runs.get(run.id)
     usage = account(run)
     timed = run.budget.wall_seconds is not None
     return Usage(

@@ -79,7 +79,8 @@ def _begin(
         )
     tx.proposals.draw(leased.id, draft)
     queue = {**rules.settings["queue"]}
-    queue["weight"] /= leased.size  # together they have the share of the run around
+    # The runs inside have together the share of the run around them.
+    queue["weight"] /= leased.size
     new = NewRun(
         name=f"{run.name}:{member.ordinal}",
         problem=run.problem,

@@ -51,7 +51,8 @@ def produce(ctx: Context, run_id: int) -> None:
                 if not tx.runs.lock_planning(run_id):
                     return
                 backlog = tx.proposals.backlog(run_id)
-                run = tx.runs.get(run_id)  # after the backlog: what settles may give budget back
+                # The run is read after the backlog, because a settlement may give budget back.
+                run = tx.runs.get(run_id)
                 if run.state is not RunState.RUNNING:
                     return
                 due, owing = wanted(tx, run), owes(tx, run)
@@ -65,7 +66,8 @@ def produce(ctx: Context, run_id: int) -> None:
         stop(ctx, run_id, RunState.PAUSED, str(error))
         return
     except Unavailable as error:
-        with ctx.store.begin() as tx:  # a full disk has room for this
+        # A database on a full disk still has room for this transaction.
+        with ctx.store.begin() as tx:
             explain(tx, run_id, error)
         raise
     if due is not RunState.RUNNING:
@@ -144,7 +146,8 @@ def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned
     for ahead in range(len(plans)):
         if strategy.upkeep.due(run.cohorts + ahead):
             _upkeep(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
-            if strategy.barrier is Barrier.RUN:  # once between two generations
+            # One upkeep between two generations is enough.
+            if strategy.barrier is Barrier.RUN:
                 break
     plans = [replace(plan, together=_together(ctx, run, plan)) for plan in plans]
     added = tx.cohorts.add(run.id, plans, redeliver_seconds=ctx.pace.redeliver_seconds)
@@ -170,7 +173,8 @@ def _plans(
     asks = any(ctx.operators[name].asks_model for name in names)
     capacity = shared_capacity(tx, run)
     most = room(run, backlog, measures.flow, capacity, asks=asks)
-    if run.rules.nested is not None:  # what is inside is not measured: as many as there is room
+    # The flow of nested runs is not measured, so as many are planned as there is room for.
+    if run.rules.nested is not None:
         measures = replace(measures, flow=None)
     run = resized(tx, run, measures, capacity, most=most, least=max(1, *sizes))
     free = plannable(

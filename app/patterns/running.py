@@ -161,7 +161,8 @@ def _has_ended(child: int) -> bool:
 
 def _end_all() -> None:
     """Ends every process below this one."""
-    for _ in range(_TRIES):  # most have just been killed as one group
+    # Most of the processes have just been killed as one group, and end soon.
+    for _ in range(_TRIES):
         if _reap():
             return
         time.sleep(_PAUSE_SECONDS)
@@ -187,7 +188,8 @@ def _work(function: Callable[[], Any], written: int, mask: Iterable[int]) -> Non
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
         document = json.dumps({"returned": function()})
-    except BaseException as error:  # whatever it is, the pattern's process is to know
+    except BaseException as error:
+        # The pattern's process receives every exception, whatever its class.
         message = str(error)
         name = type(error).__name__
         document = json.dumps(

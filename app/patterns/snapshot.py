@@ -70,7 +70,8 @@ def snapshot(folder: Path) -> Snapshot:
                 try:
                     found[prefix + entry.name] = _path_state(entry)
                 except FileNotFoundError:
-                    continue  # removed meanwhile
+                    # The entry was removed meanwhile.
+                    continue
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append((entry.path, f"{prefix}{entry.name}/"))
     return found

@@ -26,7 +26,8 @@ _AT_FDCWD, _EXCHANGE = -100, 2
 _OVERLAY_PREFIX = "trusted.overlay."
 _PLAIN_PATH = re.compile(r"[!-~]+")
 _OPTION_CHARACTERS = frozenset(":,\\")
-_MOUNT_POINT = 4  # of the fields of a line of mountinfo
+_MOUNT_POINT = 4
+"""Position of the mount point among the fields of a line of mountinfo."""
 
 
 class Storage(StrEnum):
@@ -49,7 +50,8 @@ def choose(base: Path, scratch: Path, wanted: Storage | None = None) -> Storage:
       MountError: The wanted one does not work here.
     """
     trials = {Storage.REFLINK: _reflink_works, Storage.OVERLAY: _overlay_works}
-    if lower_layers(base):  # a folder that is mounted can only be mounted once more
+    # A folder that is an overlay itself can only be branched by another overlay.
+    if lower_layers(base):
         trials = {Storage.OVERLAY: _overlay_works}
     for storage, works in trials.items():
         if wanted in (None, storage) and works(base, scratch):
@@ -292,7 +294,8 @@ def _remove_marks(path: str) -> None:
     """Removes the attributes that the kernel leaves in an upper layer."""
     for name in os.listxattr(path, follow_symlinks=False):
         if name.startswith(_OVERLAY_PREFIX):
-            with contextlib.suppress(OSError):  # an overlay in between hides them
+            # An overlay in between hides the attributes, so that their removal fails.
+            with contextlib.suppress(OSError):
                 os.removexattr(path, name, follow_symlinks=False)
 
 
@@ -316,7 +319,8 @@ def discard(folder: Path) -> None:
     for point in reversed(mounts_below(folder)):
         kernel.unmount(point)
 
-    for _ in range(3):  # a process that is being ended may write in between
+    # A process that is being ended may write between the removals.
+    for _ in range(3):
         shutil.rmtree(folder, ignore_errors=True)
         if not folder.exists():
             return

@@ -161,7 +161,8 @@ class Workspace:
             try:
                 lock = os.open(self._state / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             except FileNotFoundError:
-                continue  # the last user removed the folder meanwhile
+                # The last user removed the folder meanwhile.
+                continue
             fcntl.flock(lock, fcntl.LOCK_EX)
             if _is_at(lock, self._state / _LOCK):
                 break
@@ -169,7 +170,8 @@ class Workspace:
         try:
             yield
         finally:
-            fcntl.flock(lock, fcntl.LOCK_UN)  # a child may have inherited the descriptor
+            # A child process may have inherited the descriptor, and would keep the lock.
+            fcntl.flock(lock, fcntl.LOCK_UN)
             os.close(lock)
 
     def _commits(self) -> int:
@@ -187,13 +189,15 @@ class Workspace:
                 raise ConflictError(str(self.path), changed)
             _checked(self.path)
             with open(self._state / _COMMITS, "ab") as counted:
-                counted.write(b".")  # one byte, which a crash cannot halve
+                # A crash cannot halve a single byte.
+                counted.write(b".")
             try:
                 commit(self.storage, self.path, folder)
             except OSError as error:
                 raise CommitError(f"branch {branch.name} of {self.path}: {error}") from error
         self._branches.remove(branch)
-        if not self._branches:  # an open overlay still shows the files of the old base
+        # A branch that is still open shows the files of the old base through its overlay.
+        if not self._branches:
             discard(folder)
 
     def _abort(self, branch: "Branch", folder: Path) -> None:

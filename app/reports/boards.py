@@ -192,9 +192,11 @@ def _moved(moves: Sequence[str]) -> str:
         piece, taken = cells[y][x], cells[to_y][to_x]
         if piece == EMPTY:
             return ""
-        if piece in "pP" and x != to_x and taken == EMPTY:  # en passant
+        if piece in "pP" and x != to_x and taken == EMPTY:
+            # A pawn that moves sideways to an empty square captures en passant.
             cells[y][to_x] = EMPTY
-        if piece in "kK" and abs(x - to_x) == 2:  # castling: the rook goes to the other side
+        if piece in "kK" and abs(x - to_x) == 2:
+            # In castling the rook goes to the other side of the king.
             corner = 7 if to_x > x else 0
             cells[y][(x + to_x) // 2], cells[y][corner] = cells[y][corner], EMPTY
         promoted = move[4:].upper() if piece.isupper() else move[4:]

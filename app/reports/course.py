@@ -301,7 +301,8 @@ class Course:
             case Founded() | Admitted() | Refused() as fact if fact.proposal is not None:
                 self._offered(event, fact, metrics.get(fact.proposal, _NO_METRICS))
             case Cut(why=CutReason.RETURNED):
-                pass  # nothing of it was begun
+                # No work of a returned proposal was begun.
+                pass
             case Cut() as fact:
                 for share in self._shares(fact.operator, fact.role):
                     share.settled += 1

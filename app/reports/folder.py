@@ -180,7 +180,8 @@ def _write_text(path: Path, write_to: Callable[[TextIO], object]) -> None:
 def save(figure: "Figure", path: Path) -> None:
     """Writes a figure as PNG."""
     with _replacing(path) as part, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")  # drawn as a box
+        # Matplotlib draws a glyph that the font lacks as a box.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.savefig(part, format="png", dpi=DOTS_PER_INCH, bbox_inches="tight")
 
 

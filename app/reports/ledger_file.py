@@ -183,7 +183,8 @@ def _without_secrets(row: Row) -> Json:
         case "trials" if values["evaluation"]:
             values["evaluation"] = _shown(values["evaluation"])
         case "completions":
-            values["text"] = without_keys(values["text"])  # `llm.cache` may read it again
+            # Only keys are removed from the text, because `llm.cache` may read it again.
+            values["text"] = without_keys(values["text"])
             values |= {name: _redacted(values[name]) for name in ("system_text", "user_text")}
         case "events":
             texts = {n: redacted(values["data"][n]) for n in _TEXTS if n in values["data"]}

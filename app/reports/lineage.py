@@ -113,7 +113,8 @@ def branches(nodes: Sequence[TreeNode], best: ProgramId | None) -> list[TreeBran
 
     found: list[TreeBranch] = []
     waiting = [(node, found) for node in sorted(children.get(None, ()), key=rank)]
-    for first, place in waiting:  # grows while it is read: sides come after their branch
+    # The list grows while it is read: side branches come after their branch.
+    for first, place in waiting:
         branch = TreeBranch([], size=sizes[first.program], best=highest[first.program][1])
         place.append(branch)
         line = [first]

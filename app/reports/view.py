@@ -112,7 +112,8 @@ def lowest_shown(values: Sequence[float], best: float | None) -> float | None:
         return None
     low = usual - 2 * (best - usual)
     step = 10.0 ** math.floor(math.log10(best - low)) / 2
-    low = float(f"{math.floor(low / step) * step:.10g}")  # a number that is short on an axis
+    # Rounding gives the axis a number with few digits.
+    low = float(f"{math.floor(low / step) * step:.10g}")
     return low if min(values) < low else None
 
 

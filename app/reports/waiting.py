@@ -66,7 +66,8 @@ def endpoints_of(run: Run, endpoints: Sequence[EndpointStatus]) -> list[Endpoint
     """Returns those of the endpoints that a run uses; none if it asks no model."""
     models = [] if run.state.final else ModelSettings(**run.settings["llm"]).every_model
     if any(model.base_url is None and model.provider is None for model in models):
-        return list(endpoints)  # the workers' environment decides which of them the run uses
+        # The environment of the workers decides which of the endpoints the run uses.
+        return list(endpoints)
     used = {without_secrets(model_spec(model, os.environ.get).base_url) for model in models}
     return [endpoint for endpoint in endpoints if endpoint.endpoint in used]
 

@@ -86,7 +86,8 @@ def _takes(function: types.FunctionType, call: ast.Call, bound: int) -> bool:
     """Returns whether the function takes so many arguments after `bound` first ones, by name."""
     names = [keyword.arg for keyword in call.keywords]
     if None in names or any(isinstance(argument, ast.Starred) for argument in call.args):
-        return True  # the text does not determine it
+        # The text does not determine the arguments.
+        return True
     try:
         inspect.signature(function).bind(
             *range(bound), *call.args, **{str(name): None for name in names}

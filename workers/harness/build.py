@@ -54,7 +54,8 @@ def main() -> None:
     if child == 0:
         _become_the_command(layout, wanted, environment, bounded)
     ended, status = 0, 0
-    while ended != child:  # as the first process here, it collects what others leave behind
+    # This process is the first here, so it also collects orphans.
+    while ended != child:
         ended, status = os.waitpid(-1, 0)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 

@@ -56,7 +56,8 @@ def _leftovers(places: list[str], kept: frozenset[str]) -> list[str]:
         try:
             paths += [os.path.join(place, name) for name in os.listdir(place)]
         except OSError:
-            continue  # it does not exist here, or exists no more
+            # The place does not exist here, or no longer.
+            continue
     return [path for path in paths if path not in kept]
 
 
@@ -114,7 +115,8 @@ def _remove_deep(path: str) -> None:
                 if entry.inode() == here:
                     os.rmdir(entry.name)
     except OSError:
-        pass  # what is left makes the sandbox unclean, and the worker replaces it
+        # Files that stay make the sandbox unclean, and the worker replaces it.
+        pass
     finally:
         os.chdir(top)
     with contextlib.suppress(OSError):
@@ -123,7 +125,8 @@ def _remove_deep(path: str) -> None:
 
 def _ipc_objects(layout: SandboxLayout) -> list[str]:
     if not layout.own_processes:
-        return []  # the tables are the machine's, not the sandbox's
+        # The tables are the machine's, not the sandbox's.
+        return []
     objects: list[str] = []
     for table in _SYSV_TABLES:
         with contextlib.suppress(OSError):
@@ -132,7 +135,8 @@ def _ipc_objects(layout: SandboxLayout) -> list[str]:
 
 
 def _lines(path: str) -> int:
-    fd = os.open(path, os.O_RDONLY)  # a file object of Python costs several times as much
+    # A file object of Python costs several times as much.
+    fd = os.open(path, os.O_RDONLY)
     try:
         return os.read(fd, _READ_BYTES).count(b"\n")
     finally:

@@ -126,7 +126,8 @@ def confine(
     if layout.identities == UIDS and os.geteuid() != 0:
         os.seteuid(0)
         os.setegid(0)
-    limits.offer_to_the_oom_killer()  # as root, the owner of its /proc files
+    # This process's /proc files belong to root, so this precedes the change of identity.
+    limits.offer_to_the_oom_killer()
     if layout.identities == UIDS:
         become(confinement.uid)
         kernel.die_with_parent()
@@ -138,7 +139,8 @@ def confine(
             confinement.places, confinement.hidden, read_only, layout.shared_places, layout.kept
         )
     else:
-        kernel.keep_capabilities()  # the worker may be root
+        # The worker may be root.
+        kernel.keep_capabilities()
         kernel.die_with_parent()
     limits.apply(bounds, int(bounds["processes"]) if layout.bounded_by == LIMIT else 0)
     os.umask(0o077)

@@ -118,7 +118,8 @@ class _Decoder:
             count *= _index(length)
         if count * dtype.itemsize != len(blob):
             raise WireError("an array's shape does not fit its bytes")
-        if dtype.kind == "b":  # any byte may come; only 0 and 1 are valid inside a bool array
+        # Any byte may come; only 0 and 1 are valid inside a bool array.
+        if dtype.kind == "b":
             return (numpy.frombuffer(blob, dtype=numpy.uint8) != 0).reshape(shape)
         if not count or not dtype.itemsize:
             return numpy.zeros(shape, dtype=dtype)

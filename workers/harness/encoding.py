@@ -26,10 +26,14 @@ from .wire_limits import (
     too_many_marks,
 )  # fmt: skip
 
-_SHORT_TEXT = 256  # characters; in a tree whose commas count as parts, longer texts are blobs
-_LONG_LIST = 16  # of numbers of one kind; longer lists are sent as machine words
-_MOST_WORD_LISTS = MAX_BLOBS // 2  # of a value with more, the rest are lists in the tree
-_DECIMAL_BITS = 13_000  # a little under 4,300 digits, more than which the interpreter refuses
+_SHORT_TEXT = 256
+"""Characters of the longest text in the tree, whose commas count as parts; others are blobs."""
+_LONG_LIST = 16
+"""Numbers of one kind from which on a list is sent as machine words."""
+_MOST_WORD_LISTS = MAX_BLOBS // 2
+"""Lists beyond these stay in the tree."""
+_DECIMAL_BITS = 13_000
+"""A little under 4,300 digits, the most that the interpreter reads."""
 _TO_JSON = json.JSONEncoder(allow_nan=False, check_circular=False, separators=(",", ":")).encode
 
 Buffer = bytes | bytearray | memoryview
@@ -131,7 +135,8 @@ class _Encoder:
             return None
         try:
             words = array(code, values)
-        except OverflowError:  # an integer of more than 64 bits
+        except OverflowError:
+            # An integer has more than 64 bits.
             return None
         self._count(1 + len(words), depth)
         return [code, self._blob(words.tobytes())]
@@ -166,7 +171,8 @@ def encode(value: Any, export: Export | None = None) -> list[Buffer]:
             raise
         except ValueError:
             return _frame(value, _Encoder(export, careful=True))
-    except (RuntimeError, TypeError) as error:  # a container that another thread changes meanwhile
+    except (RuntimeError, TypeError) as error:
+        # Another thread has changed a container meanwhile.
         raise WireError(f"the value changed while it was read: {type(error).__name__}") from None
 
 

@@ -78,5 +78,6 @@ def exception(name: str, message: str, kind: str, trace: str) -> Exception:
         error = ProgramError(f"{name[:100]}: {message}")
     else:
         error = mother(message)
-    error.__dict__["evoq_remark"] = ProgramRemark(kind, trace)  # read by `result`
+    # `result` reads this entry.
+    error.__dict__["evoq_remark"] = ProgramRemark(kind, trace)
     return error

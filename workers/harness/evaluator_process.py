@@ -138,7 +138,8 @@ class KeptEvaluator:
         except OSError:
             return False
         else:
-            return False  # it has ended
+            # The process has ended.
+            return False
         if not self._left:
             return False
         self._left -= 1
@@ -218,7 +219,8 @@ def _serve(
     evaluator_layer.keep(layout, mode)
     if mode == "compatible" and layout.identities == UIDS:
         _lend(layout.temporary)
-    forget_temporary_directory(layout.temporary)  # that of the import is common to all trials
+    # A directory that the import has chosen would be common to all trials.
+    forget_temporary_directory(layout.temporary)
     gc.collect()
     gc.freeze()
     functions = [name for name, value in vars(module).items() if callable(value)]
@@ -453,7 +455,8 @@ class EvaluatorProcess:
     def _measure(self, request: dict[str, Any], writers: _Writers) -> bool:
         """Runs the stage function and writes its document; returns whether that is a result."""
         for fd in writers.kept():
-            os.set_inheritable(fd, False)  # what the evaluator starts must not answer for it
+            # Processes that the evaluator starts must not answer for it.
+            os.set_inheritable(fd, False)
         directory, asked_pid = request["directory"], os.getpid()
         os.environ["EVOQ_PROGRAM_SOURCE"] = request["sources"]
         os.umask(0o077)
@@ -465,10 +468,12 @@ class EvaluatorProcess:
         document = _call(
             self._module, request, shared, self._layout.evaluator, writers.moves
         )  # fmt: skip
-        if os.getpid() != asked_pid:  # a forked child that returned: its parent answers
+        # A forked child that returns here leaves the answer to its parent.
+        if os.getpid() != asked_pid:
             os._exit(0)
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # closed or replaced by what ran
+            # The evaluator may have closed or replaced the stream.
+            with contextlib.suppress(Exception):
                 stream.flush()
         view = memoryview(document)
         while view:
@@ -507,7 +512,8 @@ def _call(
     try:
         returned = vars(module)[request["function"]](*paths, **named)
         if inspect.isawaitable(returned):
-            import asyncio  # the zygote has imported it where the evaluator's text shows the need
+            # The zygote has imported asyncio where the evaluator's text shows the need.
+            import asyncio
 
             returned = asyncio.run(_awaited(returned))
         if inspect.isgenerator(returned):
@@ -515,7 +521,8 @@ def _call(
         return result.document(returned, int(request["limits"]["result_bytes"]))
     except BaseException as error:
         if os.getpid() != asked_pid:
-            raise  # a forked child ends of its exception, as it would without the harness
+            # A forked child ends with its exception, as without the harness.
+            raise
         try:
             return result.raised(error, tuple(paths), root, shared, moves)
         except BaseException:

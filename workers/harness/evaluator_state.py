@@ -50,7 +50,8 @@ _UNCHANGING = (
 _UNCHANGING_MODULES = frozenset({"typing", "_abc", "_thread"})
 _NOT_STATE = frozenset({"__builtins__", "__spec__", "__loader__", "__cached__", "__slotnames__"})
 """Names that the interpreter sets; the last one when an object of a class is first taken apart."""
-_handler = vars(signal)["_signal"].getsignal  # without enumerations, which take longer than it
+# `_signal` makes no enumerations, which take longer than the call.
+_handler = vars(signal)["_signal"].getsignal
 _SIGNALS = sorted(map(int, signal.valid_signals()))
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 _LIMITS = (
@@ -148,7 +149,8 @@ class _Walk:
         self.used: list[types.ModuleType] = []
         self._own = own_modules
         self._numbers: dict[int, int] = {}
-        self._kept: list[Any] = []  # what is numbered by its address has to stay alive
+        # An object numbered by its address has to stay alive.
+        self._kept: list[Any] = []
         self._hashed_bytes = 0
         self._seeded = _seeded_before_each_trial()
 
@@ -238,7 +240,8 @@ def _parts(value: Any, kind: type[Any]) -> tuple[Any, ...]:
     if kind is types.CellType:
         try:
             return (value.cell_contents,)
-        except ValueError:  # not assigned yet
+        except ValueError:
+            # The cell has no value yet.
             return ()
     if kind is types.MethodType:
         return value.__func__, value.__self__
@@ -256,9 +259,11 @@ def _parts(value: Any, kind: type[Any]) -> tuple[Any, ...]:
     attributes = getattr(value, "__dict__", None)
     try:
         reduced = value.__reduce_ex__(2)
-    except Exception:  # a file, a generator, what a class forbids to copy
+    except Exception:
+        # The value is a file, a generator or of a class that forbids copies.
         raise Unreadable from None
-    if isinstance(reduced, str):  # a name, by which there is one of it
+    # A string names an object of which there is only one.
+    if isinstance(reduced, str):
         return reduced, attributes
     return attributes, *(list(part) if isinstance(part, Iterator) else part for part in reduced)
 
@@ -323,7 +328,8 @@ class ProcessState:
         with contextlib.suppress(OSError):
             if _of_process() == self._of_process:
                 return True
-            gc.collect()  # what a cycle still holds open
+            # A cycle may still hold a file open.
+            gc.collect()
             return _of_process() == self._of_process
         return False
 

@@ -26,7 +26,8 @@ from . import file_modes, kernel
 
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
-_MAKING = {"x86_64": (56, 57, 58, 435), "aarch64": (220, 435)}  # clone, fork, vfork, clone3
+_MAKING = {"x86_64": (56, 57, 58, 435), "aarch64": (220, 435)}
+"""Numbers of clone, fork, vfork and clone3, as far as the machine has them."""
 
 _LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
 _ALLOW, _ASK, _KILL = 0x7FFF0000, 0x7FC00000, 0x80000000
@@ -35,7 +36,8 @@ _SET_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 8, 32
 _RECEIVE, _SEND = 0xC0502100, 0xC0182101
 _REQUEST = struct.Struct("=QIIiIQ6Q")
 """Its number, the process, flags, then the call: its number, machine, place and arguments."""
-_ANSWER = struct.Struct("=QqiI")  # the request's number, a value, an error, flags
+_ANSWER = struct.Struct("=QqiI")
+"""The request's number, a value, an error, flags."""
 _GO_ON = 1
 
 _CROWD = 4
@@ -159,7 +161,8 @@ class ForkGate:
         try:
             fcntl.ioctl(listener, _RECEIVE, request)
         except OSError:
-            return  # the calling process has ended
+            # The calling process has ended.
+            return
         number, pid, _, call, _, _, *arguments = _REQUEST.unpack(request)
         places = self._places[listener]
         if call in file_modes.CALLS and places:
@@ -195,7 +198,8 @@ class ForkGate:
     def _give_way(self, task: int) -> None:
         """Lowers the priority of a task that asks for another in a crowd."""
         if self._most.total - self._left.total >= _CROWD:
-            with contextlib.suppress(OSError):  # it has ended, or its identity is another
+            # The task may have ended, or have another identity.
+            with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, task, LOWEST_PRIORITY)
 
     def forget(self, listener: int) -> None:
@@ -211,7 +215,8 @@ class ForkGate:
 
 
 def _send(listener: int, number: int, error: int, flags: int) -> None:
-    with contextlib.suppress(OSError):  # the calling process has ended
+    # The calling process may have ended.
+    with contextlib.suppress(OSError):
         fcntl.ioctl(listener, _SEND, _ANSWER.pack(number, 0, error, flags))
 
 

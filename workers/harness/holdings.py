@@ -27,9 +27,12 @@ also have to be removed within seconds."""
 MEMORY, FILES, CONCEALED = "memory", "files", "concealed"
 
 _BLOCK_BYTES = 512
-_SOCKET_BYTES, _PIPE_BYTES = 212_992, 65_536  # a sending buffer as the kernel sizes it; 16 pages
-_MAPPING_BYTES, _POLL_BYTES = 256, 65_536  # of the kernel; a poll of 256 descriptors
-_LOCK_BYTES = 16_384  # far more than the kernel's, so that there are few to read
+_SOCKET_BYTES, _PIPE_BYTES = 212_992, 65_536
+"""A sending buffer as the kernel sizes it, and 16 pages."""
+_MAPPING_BYTES, _POLL_BYTES = 256, 65_536
+"""A mapping in the kernel, and a poll of 256 descriptors."""
+_LOCK_BYTES = 16_384
+"""Far more than a lock takes in the kernel, so that few locks have to be read."""
 _OF_NETWORK, _LOCK = "/proc/self/net/sockstat", b"\nlock:"
 _MAPPED = re.compile(rb"^[0-9a-f]+-[0-9a-f]+ .... [0-9a-f]+ (\S+) (\d+) +(.*) \(deleted\)$", re.M)
 _DELETED = b" (deleted)"
@@ -128,12 +131,14 @@ class HoldingsWatch:
                 return "", 0
             self._look_at_process(pid, found)
             if self._shared_bytes(found) > memory_bytes:
-                break  # to look at the others can take seconds
+                # A look at the other processes can take seconds.
+                break
         shared_bytes = self._shared_bytes(found)
         if shared_bytes > memory_bytes:
             return MEMORY, shared_bytes
         self._look_at_directories(self._places, found)
-        concealed = self._concealed & found.concealed  # at two looks: no process that just ends
+        # Two looks have to agree, because a process may just be ending.
+        concealed = self._concealed & found.concealed
         self._concealed = found.concealed
         if not self._layout.own_root and (
             found.file_bytes - self._before.named_bytes > MOST_BYTES
@@ -159,9 +164,11 @@ class HoldingsWatch:
                 found.concealed.add(folder)
             return
         except OSError:
-            return  # it has ended
+            # The process has ended.
+            return
         found.mappings += maps.count(b"\n")
-        if _DELETED not in maps:  # as those of most; to search tens of thousands takes long
+        # Most maps have no deleted file, and searching tens of thousands takes long.
+        if _DELETED not in maps:
             return
         for device, inode, path in _MAPPED.findall(maps):
             if path.startswith(_LOCKS) and not self._layout.own_root:
@@ -191,7 +198,8 @@ class HoldingsWatch:
                         key = status.st_dev, status.st_ino
                         found.deleted[key] = status.st_blocks * _BLOCK_BYTES
             except FileNotFoundError:
-                continue  # closed meanwhile
+                # The descriptor was closed meanwhile.
+                continue
 
     def _look_at_directories(self, places: Iterable[tuple[str, int]], found: Holdings) -> None:
         for path, uid in places:
@@ -238,7 +246,8 @@ class HoldingsWatch:
 def _sockets() -> int:
     """Returns how many sockets the network of this process has."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(_OF_NETWORK) as file:
-        return int(file.readline().split()[2])  # "sockets: used 4"
+        # The line reads "sockets: used 4".
+        return int(file.readline().split()[2])
     return 0
 
 

@@ -133,7 +133,8 @@ def _build(level: str, scratch: str, offset: int, shown: Shown) -> SandboxLayout
         os.close(failure_out)
         reason = os.read(failure_in, 1000)
         if reason == b"\0":
-            nested.wait_in_place_of(inner)  # `inner` goes on and reports the verdict
+            # `inner` goes on and reports the verdict.
+            nested.wait_in_place_of(inner)
         os.waitpid(inner, 0)
         raise OSError(errno.EPERM, reason.decode() or "the first process inside ended")
     os.close(failure_in)

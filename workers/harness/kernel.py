@@ -25,8 +25,10 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 libc = ctypes.CDLL(None, use_errno=True)
-_LINKS_OF_ONE_THREAD = 3  # of a folder of threads: its own, its parent's, and one a thread
-_interpreter = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock during a call
+_LINKS_OF_ONE_THREAD = 3
+"""A folder of threads has its own link, its parent's, and one for each thread."""
+_interpreter = ctypes.PyDLL(None, use_errno=True)
+"""Keeps the interpreter's lock during a call."""
 
 
 def check(result: int, what: str) -> int:
@@ -110,8 +112,10 @@ def keep_capabilities(*kept: int) -> None:
             try:
                 prctl(_BOUNDING_DROP, number)
             except OSError:
-                break  # the first number this kernel does not have, or no right to drop
-    with contextlib.suppress(OSError):  # kernels before 4.3 have no ambient set
+                # This kernel lacks the capability, or the right to drop it is missing.
+                break
+    # Kernels before 4.3 have no ambient set.
+    with contextlib.suppress(OSError):
         prctl(_AMBIENT, _AMBIENT_CLEAR)
     low = sum(1 << number for number in kept)
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)

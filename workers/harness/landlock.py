@@ -146,7 +146,8 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
-        return  # this machine does not have it
+        # This machine does not have the path.
+        return
     try:
         if not os.path.isdir(path):
             rights &= _EXECUTE | _READ_FILE | _WRITE_FILE | _TRUNCATE

@@ -14,8 +14,10 @@ _HIGHEST_DESCRIPTOR = 1 << 16
 _SESSION_PRIORITY = "/proc/self/autogroup"
 _MOST_KILLABLE = b"1000"
 _LOCKED_BYTES = 65_536
-_WAITING_SIGNALS = 1024  # and timers: a user's, the worker's among them, have one sum
-_CORE_BYTES = 1  # too small for a file; and 1, not 0, keeps the kernel from the machine's handler
+_WAITING_SIGNALS = 1024
+"""All processes of a user, the worker included, share one sum of signals and timers."""
+_CORE_BYTES = 1
+"""Too small for a file; with 0 the kernel would still start the machine's handler."""
 
 
 def apply(limits: dict[str, Any], processes: int, trials: int = 1) -> None:
@@ -33,7 +35,8 @@ def apply(limits: dict[str, Any], processes: int, trials: int = 1) -> None:
     _limit(resource.RLIMIT_NOFILE, int(limits["open_files"]))
     _limit(resource.RLIMIT_DATA, memory_bytes)
     _limit(resource.RLIMIT_MEMLOCK, _LOCKED_BYTES)
-    with contextlib.suppress(ValueError):  # gVisor has neither these limits nor message queues
+    # gVisor has neither these limits nor message queues.
+    with contextlib.suppress(ValueError):
         _limit(resource.RLIMIT_SIGPENDING, _WAITING_SIGNALS)
         _limit(resource.RLIMIT_MSGQUEUE, 0)
     _limit(resource.RLIMIT_CPU, cpu_seconds, trials * cpu_seconds + 1)
@@ -64,7 +67,8 @@ def _limit(which: int, soft: int, hard: int | None = None) -> None:
 
 def offer_to_the_oom_killer() -> None:
     """Makes the kernel end this process before any other of the machine when memory is short."""
-    with contextlib.suppress(OSError):  # a kernel that does not let us; the limit itself holds
+    # A kernel may refuse this; the memory limit itself holds.
+    with contextlib.suppress(OSError):
         fd = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
         try:
             os.write(fd, _MOST_KILLABLE)
@@ -79,13 +83,16 @@ def begin_session() -> None:
     value 0, whatever the one of its processes is.
     """
     priority = b"0"
-    with contextlib.suppress(OSError):  # no such groups here
+    # Some kernels have no `autogroup` file.
+    with contextlib.suppress(OSError):
         fd = os.open(_SESSION_PRIORITY, os.O_RDONLY)
-        priority = os.read(fd, 100).rpartition(b" ")[2].strip() or b"0"  # empty outside of any
+        # The file is empty for a process outside all groups.
+        priority = os.read(fd, 100).rpartition(b" ")[2].strip() or b"0"
         os.close(fd)
     os.setsid()
     if priority != b"0":
-        with contextlib.suppress(OSError):  # without privileges the kernel takes ten a second
+        # Without privileges the kernel accepts ten writes a second.
+        with contextlib.suppress(OSError):
             fd = os.open(_SESSION_PRIORITY, os.O_WRONLY)
             try:
                 os.write(fd, priority)
@@ -117,7 +124,8 @@ def close_all_but(kept: tuple[int, ...]) -> None:
 def default_signals() -> None:
     """Gives signals the meaning they have in a fresh interpreter, in a fork of the zygote."""
     signal.set_wakeup_fd(-1)
-    plain = vars(signal)["_signal"]  # without enumerations, which take longer than the calls
+    # `_signal` makes no enumerations, which take longer than the calls.
+    plain = vars(signal)["_signal"]
     plain.signal(plain.SIGCHLD, plain.SIG_DFL)
     plain.signal(plain.SIGINT, plain.default_int_handler)
 

@@ -9,8 +9,10 @@ import signal
 
 from . import kernel
 
-INSIDE_ID = 1000  # not 0: a namespace inside may map root only with a capability we give up
-_SIGNALLED = 128  # added to a signal's number in an exit status, as shells do
+INSIDE_ID = 1000
+"""Not 0: a namespace inside may map root only with a capability that is given up."""
+_SIGNALLED = 128
+"""Added to a signal's number in an exit status, as shells do."""
 
 
 def enter_nested(
@@ -97,7 +99,8 @@ def wait_in_place_of(child: int, as_number: bool = False, scratch: str = "") -> 
       as_number: Whether a signal becomes an exit status, for a process that ignores signals.
       scratch: A directory to remove afterwards, in case the worker has been killed.
     """
-    if not scratch:  # the outermost stays to remove it, and must survive the thread that began it
+    # Only the outermost process removes `scratch`; it must survive the thread that began it.
+    if not scratch:
         kernel.die_with_parent()
     null = os.open("/dev/null", os.O_RDWR)
     for fd in (0, 1, 2):
@@ -119,8 +122,10 @@ def wait_in_place_of(child: int, as_number: bool = False, scratch: str = "") -> 
     if exit_status > _SIGNALLED:
         signal_number = exit_status - _SIGNALLED
     if signal_number:
-        with contextlib.suppress(OSError, ValueError):  # SIGKILL keeps its meaning
+        # The action of SIGKILL cannot change.
+        with contextlib.suppress(OSError, ValueError):
             signal.signal(signal_number, signal.SIG_DFL)
-        with contextlib.suppress(OSError):  # an exit status that is no signal's number
+        # The exit status may be no signal's number.
+        with contextlib.suppress(OSError):
             os.kill(os.getpid(), signal_number)
     os._exit(exit_status)

@@ -18,8 +18,10 @@ from .sandbox_layout import FORK_FILTER, ONE, UIDS, SandboxLayout, become
 _ATTEMPTS = 200
 _PAUSE_SECONDS = 0.002
 _STOPS = 50
-_PARENT, _THREADS = 1, 17  # of /proc/PID/stat, counted after the command
-_WAITED = 1  # of /proc/PID/task/TID/schedstat, after the time used: nanoseconds
+_PARENT, _THREADS = 1, 17
+"""Indexes in /proc/PID/stat, counted after the command."""
+_WAITED = 1
+"""Index in /proc/PID/task/TID/schedstat, after the time used; both are nanoseconds."""
 IN_A_CONTAINER = (
     "/sys/fs/cgroup/memory.events",
     "/sys/fs/cgroup/memory/memory.oom_control",
@@ -119,7 +121,8 @@ def _entry(pid: int) -> _ProcessEntry | None:
             fields = file.read().rpartition(b")")[2].split()
         return _ProcessEntry(int(fields[_PARENT]), max(1, int(fields[_THREADS])))
     except (OSError, ValueError, IndexError):
-        return None  # it has ended meanwhile
+        # The process has ended meanwhile.
+        return None
 
 
 def end_all(
@@ -177,7 +180,8 @@ def _stop_all(layout: SandboxLayout, known: frozenset[int], alive: list[int]) ->
 
 def abandon(layout: SandboxLayout, *children: int) -> None:
     """Ends the whole sandbox, because the worker has gone; does not return."""
-    if not layout.own_processes:  # elsewhere the kernel ends all with the first process
+    # Elsewhere the kernel ends all with the first process.
+    if not layout.own_processes:
         for pid in children:
             kill(pid)
         end_all(layout, frozenset(), (), _reap)
@@ -211,8 +215,10 @@ def _kill_identity(uid: int) -> None:
 def give_way(uids: tuple[int, ...]) -> None:
     """Gives every process and thread of the given identities the lowest priority."""
     for uid in uids:
-        with contextlib.suppress(OSError):  # it has none left
-            if os.getpriority(os.PRIO_USER, uid) < forks.LOWEST_PRIORITY:  # of any: one is new
+        # The identity may have no process left.
+        with contextlib.suppress(OSError):
+            # The kernel returns the highest priority of any process, so a new one shows.
+            if os.getpriority(os.PRIO_USER, uid) < forks.LOWEST_PRIORITY:
                 as_identity(uid, partial(os.setpriority, os.PRIO_USER, uid, forks.LOWEST_PRIORITY))
 
 
@@ -266,7 +272,8 @@ def _resident(pid: int) -> tuple[int, int]:
                     sizes[name] = int(rest.split()[0]) << 10
                     has_anonymous = has_anonymous or name == b"RssAnon:"
     except (OSError, ValueError, IndexError):
-        pass  # it has ended meanwhile
+        # The process has ended meanwhile.
+        pass
     # gVisor reports all memory in one number.
     private = sizes[b"RssAnon:"] if has_anonymous else sizes[b"VmRSS:"]
     return private + sizes[b"VmPTE:"] + sizes[b"VmSwap:"], sizes[b"RssShmem:"]
@@ -321,7 +328,8 @@ def open_counter(paths: tuple[str, ...], most_bytes: int) -> int:
                 limited = int(file.read()) <= most_bytes
             if limited:
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except (OSError, ValueError):  # not there, or "max"
+        except (OSError, ValueError):
+            # The file is not there, or reads "max".
             continue
     return -1
 

@@ -74,7 +74,8 @@ class ProgramClient:
             finally:
                 if not whole:
                     self._hang_up()
-                if _runs(request):  # a callback may have filled the cache during the call
+                # A callback may have filled the cache during the call.
+                if _runs(request):
                     self._cached.clear()
         if answer[1] == "returned":
             return answer[2]
@@ -96,7 +97,8 @@ class ProgramClient:
         try:
             return self._exchange(request)
         except TimeoutError:
-            raise  # only a player of a game has a clock
+            # Only a player of a game has a clock, and `_timed` handles its end.
+            raise
         except (EOFError, OSError):
             raise ProgramCrashed("the program ended during the call") from None
 
@@ -115,9 +117,8 @@ class ProgramClient:
             clock.end()
 
     def _forget_after_fork(self) -> None:
-        if (
-            os.getpid() != self._owner
-        ):  # a lock or socket inherited through fork belongs to the parent
+        # A lock or socket inherited through fork belongs to the parent.
+        if os.getpid() != self._owner:
             self._owner, self._lock, self._sock = os.getpid(), threading.RLock(), None
 
     def _exchange(self, request: tuple[Any, ...]) -> list[Any]:
@@ -163,7 +164,8 @@ class ProgramClient:
         try:
             value = self._callbacks[number](*arguments, **keywords)
             reply = wire.encode(["returned", value], self._export)
-        except Exception as error:  # the message may contain what is hidden from the program
+        except Exception as error:
+            # The message may contain facts hidden from the program.
             reply = wire.encode(["raised", type(error).__name__])
         wire.send_frame(self._sock, reply)
 
@@ -174,7 +176,8 @@ class ProgramClient:
 
     def _export(self, value: Any) -> list[Any] | None:
         if isinstance(value, Proxy):
-            session, number, generation = value._evoq  # a slot, so that no request is made
+            # `_evoq` is a slot, so reading it makes no request.
+            session, number, generation = value._evoq
             if session is self and generation == self.generation:
                 return ["own", number]
         elif callable(value) and not isinstance(value, type):

@@ -42,7 +42,8 @@ _ALARMS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)
 _getitimer, _mask = signal.getitimer, signal.pthread_sigmask
 _BLOCK, _UNBLOCK = signal.SIG_BLOCK, signal.SIG_UNBLOCK
 _alarms_held: list[bool] = []
-_REHEARSALS = 10  # the interpreter specialises code that has run eight times
+_REHEARSALS = 10
+"""The interpreter specialises code that has run eight times."""
 _REHEARSED = "VALUE = 1.0\n\n\ndef solve(x):\n    return x * VALUE\n"
 _MAX_MESSAGE = 2000
 _MAX_TRACE_FRAMES = 6
@@ -67,7 +68,8 @@ class ProgramServer:
         try:
             while True:
                 self._answer(self._receive())
-        except (EOFError, OSError):  # the evaluator has closed the connection
+        except (EOFError, OSError):
+            # The evaluator has closed the connection.
             return
 
     def _receive(self) -> Any:
@@ -85,18 +87,19 @@ class ProgramServer:
             del value, rest
         except BaseException as error:
             if _getpid() != self._pid:
-                raise  # a forked child ends of its exception, as it would without the harness
+                # A forked child ends with its exception, as without the harness.
+                raise
             if isinstance(error, StopIteration) and operation == "special":
                 reply = wire.encode([number, "stopped"])
             else:
                 reply = wire.encode([number, "raised", *self._describe(error)])
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # closed or replaced by the program
+            # The program may have closed or replaced the stream.
+            with contextlib.suppress(Exception):
                 stream.flush()
         if _getpid() != self._pid:
-            _exit(
-                0
-            )  # a forked child that returned: only the process that serves the request answers
+            # A forked child does not answer: only the process that serves the request does.
+            _exit(0)
         wire.send_frame(self._sock, reply)
 
     def _perform(self, operation: str, rest: list[Any]) -> Any:
@@ -210,7 +213,8 @@ class ProgramServer:
                 raise FAITHFUL.get(reply[1], RuntimeError)(
                     f"the evaluator's callback failed: {reply[1]}"
                 )
-            self._answer(reply)  # the callback itself calls the program
+            # Any other reply is a call of the program by the callback.
+            self._answer(reply)
 
 
 def rehearse(path: str) -> None:
@@ -318,7 +322,8 @@ def _special(name: str) -> Any:
 
 
 def _run(awaitable: Any) -> Any:
-    import asyncio  # a quarter of what the harness imports, for the few programs that need it
+    # asyncio is a quarter of the harness's imports, and few programs need it.
+    import asyncio
 
     return asyncio.run(_awaited(awaitable))
 
@@ -332,7 +337,8 @@ def _accepts(function: Any, arguments: list[Any], keywords: dict[str, Any]) -> b
         inspect.signature(function).bind(*arguments, **keywords)
     except TypeError:
         return False
-    except ValueError:  # a built-in without a signature
+    except ValueError:
+        # A built-in may have no signature.
         return True
     return True
 

@@ -27,7 +27,8 @@ _MAX_NODES = 200_000
 _MAX_DETAIL = 4000
 _MAX_NAME = 500
 _MAX_MOVES, _MAX_MOVE = 2000, 80
-_LONGEST_INTEGER_BITS = 13_000  # Python refuses to read back more than 4,300 digits
+_LONGEST_INTEGER_BITS = 13_000
+"""Python refuses to read back more than 4,300 digits."""
 
 
 class NotAResult(Exception):
@@ -93,7 +94,8 @@ def _shown(move: str, showing: int) -> bool:
     """Writes a move as a line of JSON, as a whole or not at all; returns whether it fitted."""
     try:
         os.write(showing, json.dumps(move).encode() + b"\n")
-    except OSError:  # the pipe is full, or nobody reads it
+    except OSError:
+        # The pipe is full, or has no reader.
         return False
     return True
 
@@ -117,7 +119,8 @@ def raised(
     program_paths = paths if shared else ()
     try:
         remark = error.__dict__.get("evoq_remark")
-    except BaseException:  # a program's class may define anything
+    except BaseException:
+        # A program's class may define anything.
         remark = None
     frames = traceback.extract_tb(error.__traceback__)
     if remark is not None:
@@ -340,7 +343,8 @@ def _text(value: Any) -> str:
 def _described(value: Any) -> str:
     try:
         return clean(repr(value)[:_MAX_DETAIL])
-    except Exception:  # an object's own repr may fail
+    except Exception:
+        # An object's own repr may fail.
         return f"<{type(value).__name__[:_MAX_NAME]}>"
 
 

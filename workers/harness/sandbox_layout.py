@@ -202,7 +202,8 @@ def _divide(layout: SandboxLayout) -> None:
             os.chmod(place, _WITHOUT_A_LIST)
 
 
-class group_of:  # reads as a verb where it is used: `with group_of(layout, uid)`
+# The name reads as a verb where it is used: `with group_of(layout, uid)`.
+class group_of:
     """Files made inside the block belong to the group of `uid`, where the sandbox has groups."""
 
     def __init__(self, layout: SandboxLayout, uid: int) -> None:

@@ -46,10 +46,12 @@ def run(sock: socket.socket, path: str, arguments: list[Any], adopt: Callable[[A
         traceback.print_exc()
         status = 1
     for written in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # closed by the program, or at the other end
+        # The program or the reader may have closed the stream.
+        with contextlib.suppress(Exception):
             written.flush()
     null = os.open("/dev/null", os.O_RDWR)
-    for number in range(STREAMS):  # a reader of the streams must see their end
+    # A reader of the streams must see their end.
+    for number in range(STREAMS):
         os.dup2(null, number)
     return status
 

@@ -30,7 +30,8 @@ _bind(globals(), locals(), {path!r}, {source!r}, {address!r}, {clock!r})
 
 _MOST_LINES = 100_000
 _MOST_PARAMETERS = 255
-_VAR_POSITIONAL, _VAR_KEYWORD = 4, 8  # as in `co_flags`
+_VAR_POSITIONAL, _VAR_KEYWORD = 4, 8
+"""`CO_VARARGS` and `CO_VARKEYWORDS` of `co_flags`."""
 
 
 def bind(
@@ -150,7 +151,8 @@ def _function(session: ProgramClient, name: str, sketch: list[Any], path: str) -
         made.__code__ = _placed(made.__code__, path, line)
         made.__dict__["__signature__"] = _signature(parameters, counts, defaults)
     except (ValueError, TypeError, IndexError, OverflowError, StopIteration):
-        pass  # a program that draws itself wrongly is called all the same
+        # A program with a wrong sketch of itself is called all the same.
+        pass
     return made
 
 

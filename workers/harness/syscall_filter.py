@@ -88,7 +88,8 @@ _REFUSED: dict[str, tuple[int, int]] = {
     "process_madvise": (440, 440),
     "process_mrelease": (448, 448),
     "io_setup": (206, 0),
-    "landlock_create_ruleset": (444, 444),  # its rules are memory that no process owns
+    # Landlock's rules are memory that no process owns.
+    "landlock_create_ruleset": (444, 444),
 }
 
 # What the zygote could not measure: pages in a pipe, of which one byte may hold two megabytes.
@@ -132,7 +133,8 @@ _TIMES: dict[str, tuple[int, int]] = {
     "futimesat": (261, -1),
     "utimensat": (280, 88),
 }
-_NEWER_MODES = {"fchmodat2": (452, 452)}  # the C library does without
+_NEWER_MODES = {"fchmodat2": (452, 452)}
+"""The C library works without this call."""
 
 # Of another process these fail with EPERM: number, and which argument names the process.
 _OF_OTHERS: dict[str, tuple[int, int, int]] = {
@@ -148,7 +150,8 @@ _OF_OTHERS: dict[str, tuple[int, int, int]] = {
 }
 
 _FCNTL = (72, 25)
-_LEASE, _NOTIFY = 1024, 1026  # of a file that others open, too
+_LEASE, _NOTIFY = 1024, 1026
+"""Commands that also affect a file that others have open."""
 _PIPE_SIZE = 1031
 _FALLOCATE = (285, 47)
 _PRCTL = (157, 167)
@@ -231,7 +234,8 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
     refused |= {} if permissions.attributes else _OWNERS
     of_files = () if permissions.attributes else (
         (_ATTRIBUTES, _ERRNO | errno.EOPNOTSUPP),
-        (_TIMES, _ERRNO),  # without an effect and without an error: tools set them in copies
+        # Setting times succeeds without effect, because tools set them in copies.
+        (_TIMES, _ERRNO),
         (_NEWER_MODES, _ERRNO | errno.ENOSYS),
     )  # fmt: skip
     for table, verdict in ((_KILLED, _KILL), (refused, _ERRNO | errno.EPERM), *of_files):
@@ -240,7 +244,8 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
                 add(_EQUAL, numbers[column], 0, 1)
                 add(_RETURN, verdict)
     add(_EQUAL, _CLONE3[column], 0, 1)
-    add(_RETURN, _ERRNO | errno.ENOSYS)  # its flags are behind a pointer; libc falls back to clone
+    # The flags are behind a pointer; libc falls back to clone.
+    add(_RETURN, _ERRNO | errno.ENOSYS)
     add(_EQUAL, _CLONE[column], 0, 4)
     add(_LOAD, _FIRST_ARGUMENT_AT)
     add(_ANY_BIT, _NAMESPACE_FLAGS, 0, 1)
@@ -267,7 +272,8 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
         add(_LOAD, _FIRST_ARGUMENT_AT + 2 * _ARGUMENT_BYTES)
         add(_EQUAL, _SEND_BUFFER, 1, 0)
         add(_EQUAL, _RECEIVE_BUFFER, 0, 1)
-        add(_RETURN, _ERRNO)  # without an effect and without an error, as the kernel's own cap
+        # The call succeeds without effect, as above the kernel's own cap.
+        add(_RETURN, _ERRNO)
         add(_LOAD, _NUMBER_AT)
     if not permissions.locks:
         add(_EQUAL, _FLOCK[column], 0, 1)

@@ -230,7 +230,8 @@ class TrialRun:
     def _receive_fork(self, gate: ForkGate, listener: int, event: int) -> None:
         if event & select.POLLIN:
             gate.receive(listener)
-        else:  # every process under this filter has ended
+        else:
+            # Every process under this filter has ended.
             self._poll.unregister(listener)
             gate.forget(listener)
 
@@ -259,7 +260,8 @@ class TrialRun:
     def _receive_from_kept(self, kept: KeptEvaluator) -> None:
         """Receives that the evaluator's process has done this trial and waits for another."""
         message = kept.receive()
-        if message is None:  # it ends, which the evaluator's zygote reports
+        # Without a message the process ends, which the evaluator's zygote reports.
+        if message is None:
             self._poll.unregister(kept.channel)
             return
         while not self._evaluator_pid and not self._evaluator_lost:
@@ -328,7 +330,8 @@ class TrialRun:
         confine.move_into(program.confinement.directory)
         confine.reseed(self._seeds[index])
         for known in (self._header, self._request, self._seeds):
-            known.clear()  # a program can look for what its process was forked with
+            # A program can search the memory that its process was forked with.
+            known.clear()
         _, fds, _, _ = socket.recv_fds(channel, 1, 1)
         channel.close()
         if fds:
@@ -371,7 +374,8 @@ class TrialRun:
         if self._usage.stopped_by == "timeout":
             self._dying_until = time.monotonic() + _DYING_SECONDS
         if self._gate is not None:
-            self._gate.close()  # from here on nothing of the trial forks
+            # From here on no process of the trial forks.
+            self._gate.close()
         self._reap()
         for channel in (
             *self._waiting.values(),
@@ -399,7 +403,8 @@ class TrialRun:
                 break
             known = self._evaluator_pid
             self._receive_from_evaluator()
-            if self._evaluator_pid != known:  # it had only just been started
+            # A process that has only just been started has to end, too.
+            if self._evaluator_pid != known:
                 self._ended_by_us.add(self._evaluator_pid)
                 processes.kill(self._evaluator_pid)
         self._wait_for_programs(_DYING_SECONDS)

@@ -156,7 +156,8 @@ class TrialUsage:
             self.peak_kib = max(self.peak_kib, (resident.private + shared) // _KIB)
             exceeded = MEMORY if shared > left else exceeded
         self.stopped_by = exceeded
-        if exceeded and self._turns is not None:  # only the player that is to move runs
+        # Only the player whose turn it is runs.
+        if exceeded and self._turns is not None:
             self.blamed = self.largest if exceeded == MEMORY else self._turns.moving
 
     def _check_crowd(self) -> None:
@@ -168,7 +169,8 @@ class TrialUsage:
         if layout.identities != UIDS or layout.bounded_by not in (LIMIT, MEASURED):
             return
         most = int(self._bounds["processes"])
-        most *= len(self._uids) if self._turns is None else 1  # one player moves at a time
+        # One player moves at a time.
+        most *= len(self._uids) if self._turns is None else 1
         tasks = self._tasks()
         if layout.bounded_by == LIMIT and tasks.total > _CROWD:
             processes.give_way(tuple(sorted(set(self._uids))))

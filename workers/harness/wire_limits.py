@@ -21,10 +21,12 @@ WORDS = {float: "d", int: "q"}
 
 HEAD = struct.Struct(">II")
 SIZE_BYTES = 8
-ALIGNMENT = 16  # arrays are used where they arrive, and compiled code wants them aligned
+ALIGNMENT = 16
+"""Arrays are used where they arrive, and compiled code wants them aligned."""
 SMALL_TREE_BYTES = 1 << 16
 
-_MOST_MARKS = 3 * MAX_NODES  # a part has at most a comma, a bracket and those of its tag
+_MOST_MARKS = 3 * MAX_NODES
+"""A part has at most a comma, a bracket and the marks of its tag."""
 
 
 class WireError(ValueError):

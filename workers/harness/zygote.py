@@ -58,7 +58,8 @@ _PRELOADED = (
     "statistics", "string", "tempfile", "time", "traceback", "typing", "zlib",
 )  # fmt: skip
 _PACKAGE = "evoq_harness"
-_ENTERED = "entered"  # the kind of a sandbox whose process has isolated itself
+_ENTERED = "entered"
+"""Kind of a sandbox whose process has isolated itself."""
 _UNBOUNDED, _WRITABLE = "unbounded", "writable"
 _UNISOLATED, _ENGINE = "unisolated", "engine"
 """Why a sandbox refuses to serve: the worker knows the words."""
@@ -163,7 +164,8 @@ def _prepare(
     _preload([*_PRELOADED, *boot["preload"]])
     fork_filter = ForkFilter(file_modes.CALLS if layout.identities == ONE else ())
     layout.bounded_by = probes.bound_of_processes(layout, fork_filter)
-    if boot["kind"] == "container" and not layout.bounded_by:  # gVisor's kernel has neither
+    # gVisor's kernel supports neither way to bound processes.
+    if boot["kind"] == "container" and not layout.bounded_by:
         layout.bounded_by = MEASURED
     limited = probes.limits_hold(layout)
     if layout.own_root:
@@ -171,7 +173,8 @@ def _prepare(
     else:
         data = boot["mounts"].values() if boot["mode"] == "compatible" else ()
         layout.readable = (*landlock.of_machine(), *data)
-    if layout.hides_others:  # what else a rule would name differs in its owner
+    # File owners already protect all else that a rule would name.
+    if layout.hides_others:
         readable = (*layout.readable, layout.library)
         layout.ruleset = landlock.ruleset_of_paths(readable, (layout.work, SHARED_MEMORY))
     return fork_filter, limited
@@ -307,7 +310,8 @@ def _preload(names: list[str]) -> None:
     for name in names:
         try:
             importlib.import_module(name)
-        except Exception:  # a missing or failing package; the program's own import reports it
+        except Exception:
+            # The package is missing or fails; the program's own import reports it.
             continue
 
 

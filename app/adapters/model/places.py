@@ -50,7 +50,8 @@ class ModelPlaces:
                 if not given.is_set():
                     given.set()
                     self._taken -= 1
-                    self._changed.notify(2)  # the limit may have risen meanwhile
+                    # A limit that has risen meanwhile may admit a second waiting thread.
+                    self._changed.notify(2)
 
         try:
             yield give

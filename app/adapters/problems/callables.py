@@ -74,7 +74,8 @@ def _ship(made: Any, parts: dict[str, str], name: str) -> None:
     if isinstance(made, FunctionType) and made.__code__.co_freevars:
         raise _refused(name, "uses variables of a function around it", made.__code__.co_freevars[0])
     names = vars(inspect.getmodule(made)) if isinstance(made, type) else made.__globals__
-    parts[f"name {name}"] = ""  # so that functions may call each other
+    # The name is entered before its parts, so that functions may call each other.
+    parts[f"name {name}"] = ""
     for used in sorted(_globals(text, tree)):
         if used in names and used != name and f"name {used}" not in parts:
             _ship_value(used, names[used], made, parts)
@@ -89,7 +90,8 @@ def _globals(text: str, tree: ast.Module) -> set[str]:
         table = tables.pop()
         tables += table.get_children()
         found |= {symbol.get_name() for symbol in table.get_symbols() if symbol.is_global()}
-        if table.get_type() == "module":  # annotations, defaults and bases are looked up here
+        # Annotations, defaults and bases are looked up in the module's table.
+        if table.get_type() == "module":
             found |= {s.get_name() for s in table.get_symbols() if s.is_referenced()}
     return found & {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 

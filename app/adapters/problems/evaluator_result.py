@@ -379,7 +379,8 @@ def bounded_artifacts(texts: Mapping[str, str], *, chars: int, redact: bool) -> 
     remaining = MAX_TOTAL_CHARS
     for raw, text in texts.items():
         name = clean(raw)[:MAX_NAME_CHARS]
-        shown = clean(clipped(text, 4 * chars + OUTPUT_CHARS))  # bounds the time of the filter
+        # Clipping first bounds the time of the filter.
+        shown = clean(clipped(text, 4 * chars + OUTPUT_CHARS))
         shown = clipped(redacted(shown) if redact else shown, chars)
         if not shown:
             continue

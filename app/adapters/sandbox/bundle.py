@@ -179,14 +179,17 @@ def preloads(files: Mapping[str, bytes], numpy: bool) -> list[str]:
     own = {part.removesuffix(".py") for name in texts for part in name.split("/")}
     wanted = set()
     if numpy or beyond_the_library(texts.values(), own):
-        wanted = {"numpy", "numpy.random"}  # the second is lazy
+        # numpy imports `numpy.random` only at its first use.
+        wanted = {"numpy", "numpy.random"}
     if any(b"async" in contents for contents in texts.values()):
-        wanted.add("asyncio")  # the harness runs what is awaited, and imports no other loop
+        # The harness runs awaitables with asyncio, and imports no other loop.
+        wanted.add("asyncio")
     for contents in texts.values():
         try:
             tree = syntax_tree(contents)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # the sandbox reports it, with its place
+            # The sandbox reports the error with its place.
+            continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 wanted |= {alias.name for alias in node.names}

@@ -10,7 +10,8 @@ from pathlib import Path
 _PREFIX = "evoq"
 _NUMBERS = itertools.count()
 _EMPTYING_SECONDS = 2.0
-_START_TIME_FIELD = 19  # of /proc/PID/stat, counted after the command's closing parenthesis
+_START_TIME_FIELD = 19
+"""Index in /proc/PID/stat, counted after the command's closing parenthesis."""
 _V1_LIMIT, _V2_LIMIT, _V2_SWAP = "memory.limit_in_bytes", "memory.max", "memory.swap.max"
 _COUNTERS = {_V1_LIMIT: "memory.oom_control", _V2_LIMIT: "memory.events"}
 

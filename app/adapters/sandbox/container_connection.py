@@ -24,7 +24,8 @@ _LATE_SECONDS = 0.1
 _COMPUTING_SECONDS, _COMPUTING_SHARE = 0.2, 0.1
 """How long a container that does not answer is watched, and the share of one processor from which
 on what runs in it, and not the machine, keeps its zygote from answering."""
-_REMEMBERING_SECONDS = 1.0  # the end may be reported before its cause
+_REMEMBERING_SECONDS = 1.0
+"""How far events are read ahead, because an end may be reported before its cause."""
 _ENDED_FROM_OUTSIDE = ("0", "137", "143")
 """Exit codes of a container whose zygote ended itself, or that the engine has killed or stopped."""
 
@@ -109,12 +110,14 @@ class ContainerConnection:
 
     def interrupt(self) -> None:
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)  # the zygote reads the end of its input and exits
+            # The zygote reads the end of its input and exits.
+            self._socket.shutdown(socket.SHUT_WR)
 
     def silent(self, seconds: float = 0.0) -> bool:
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        return not self._out and not poll.poll(seconds * 1000)  # a piece may hold several frames
+        # A piece may hold several frames, so bytes can be here already.
+        return not self._out and not poll.poll(seconds * 1000)
 
     def outrun(self) -> bool:
         """Asks the engine, twice, how much processor time the container has had."""
@@ -124,7 +127,8 @@ class ContainerConnection:
                 time.sleep(_COMPUTING_SECONDS)
                 used = _processor_seconds(engine, self._container) - before
             except NotFound:
-                return False  # it has ended, which its stream reports
+                # The container has ended, which its stream reports.
+                return False
         self._ending_seconds = 0.0
         return used >= _COMPUTING_SHARE * (time.monotonic() - began)
 
@@ -169,7 +173,8 @@ class ContainerConnection:
         self._closed = True
         ended = False
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_WR)  # the zygote reads the end of its input and exits
+            # The zygote reads the end of its input and exits.
+            self._socket.shutdown(socket.SHUT_WR)
         deadline = time.monotonic() + self._ending_seconds
         try:
             while time.monotonic() < deadline:
@@ -184,7 +189,8 @@ class ContainerConnection:
                 remove(engine, self._container)
 
     def _hang_up(self) -> None:
-        self._response._response.close()  # first: it flushes what lies below it
+        # This object closes first, because it flushes the layers below it.
+        self._response._response.close()
         self._response.close()
         self._socket.close()
 

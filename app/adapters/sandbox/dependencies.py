@@ -72,9 +72,8 @@ def _collect(name: str, files: Mapping[str, bytes], needed: dict[str, bytes]) ->
         if path is None:
             required = required or not line.startswith("-")
             continue
-        base = (
-            posixpath.dirname(name) if nested else ""
-        )  # as pip does: -r beside, the rest from cwd
+        # As in pip, `-r` is relative to its file, and other paths to the working directory.
+        base = posixpath.dirname(name) if nested else ""
         target = posixpath.normpath(posixpath.join(base, path))
         below = {known for known in files if target == "." or known.startswith(f"{target}/")}
         if nested and target in files:

@@ -36,7 +36,8 @@ _CPU_PERIOD_MICROSECONDS = 100_000
 _OTHER_KERNEL_MIB, _OTHER_KERNEL_THREADS = 256, 512
 """What a runtime with a kernel of its own, such as gVisor, runs in the container's name."""
 _IMAGES_REMEMBERED = 16
-_CAPABILITIES = ["SETUID", "SETGID", "KILL"]  # take a throw-away identity, and end it
+_CAPABILITIES = ["SETUID", "SETGID", "KILL"]
+"""Capabilities to take a throw-away identity and to end its processes."""
 _TMPFS = {
     "/tmp": "rw,exec,nosuid,nodev,size=128m,nr_inodes=8192,mode=1777",
     "/dev/shm": "rw,noexec,nosuid,nodev,size=64m,nr_inodes=8192,mode=1777",
@@ -178,7 +179,8 @@ class DockerSandbox:
             try:
                 container = _create(engine, image, evaluator, limits, self._settings)
             except ImageNotFound:
-                self._images.forget(evaluator)  # it may have been pruned, and can be built again
+                # The image may have been pruned, and can be built again.
+                self._images.forget(evaluator)
                 image = self._images.of(evaluator)
                 container = _create(engine, image, evaluator, limits, self._settings)
             return _Created(container, str(engine.inspect_container(container)["Image"]))

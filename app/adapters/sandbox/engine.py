@@ -17,7 +17,8 @@ from app.ports.protocols import Unavailable
 DEFAULT_IMAGE = "evoqueue-sandbox:1"
 
 _CONFLICT = 409
-_ANY_VERSION = "1.41"  # for the question of the version
+_ANY_VERSION = "1.41"
+"""Version of the API in which an engine is asked for its own version."""
 _FIRST_ANSWER_SECONDS = 10
 """The version costs an engine nothing; other answers may take longer."""
 

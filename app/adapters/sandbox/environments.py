@@ -159,7 +159,8 @@ class Environments:
         with self._locked(home):
             if _complete(home):
                 return
-            shutil.rmtree(home, ignore_errors=True)  # what a killed worker left unfinished
+            # A killed worker may have left an unfinished environment.
+            shutil.rmtree(home, ignore_errors=True)
             self._make(wanted, home)
             _mark(home).touch()
 
@@ -231,7 +232,8 @@ def _prepare(python: str, home: Path) -> None:
         _run(*venv, "--without-pip")
         try:
             _run(str(home / "bin" / "python"), "-c", _UNPACK_PIP)
-        except subprocess.CalledProcessError:  # a distribution that keeps its wheels elsewhere
+        except subprocess.CalledProcessError:
+            # Some distributions keep their wheels elsewhere.
             _run(*venv)
     except subprocess.CalledProcessError as error:
         raise InstallationFailed((error.stdout + error.stderr).decode("utf-8", "replace")) from None

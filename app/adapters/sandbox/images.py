@@ -234,7 +234,8 @@ class Images:
             command=[wanted.entry],
             working_dir=_FOLDER,
             labels=labels(self._owner, BUILD),
-            use_config_proxy=False,  # it would be part of the image
+            # Docker's proxies would otherwise become part of the image.
+            use_config_proxy=False,
             host_config=engine.create_host_config(
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
@@ -282,7 +283,8 @@ class Images:
         """
         deadline = time.monotonic() + self._build_seconds
         error = ""
-        for line in lines:  # to its end, so that the connection is free again
+        # The lines are read to their end, so that the connection is free again.
+        for line in lines:
             error = str(line.get("error", error)).strip()
             for text in _COLOUR.sub("", str(line.get("stream", ""))).splitlines():
                 if text.strip():

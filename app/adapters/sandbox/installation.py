@@ -28,7 +28,8 @@ from app.adapters.sandbox.relay import Place, Relay, place_of
 from app.domain.secrets import redacted
 from app.ports.protocols import Misconfigured, Unavailable
 
-_ALWAYS = ("numpy", "scipy")  # as in the default image
+_ALWAYS = ("numpy", "scipy")
+"""Packages that the default image has, too."""
 _LEVELS = ("privileged", "unprivileged")
 _LIMITS = {"memory_mib": 8192, "file_bytes": 8 << 30, "open_files": 1024, "processes": 512}
 _MOST_BYTES = 20 << 30

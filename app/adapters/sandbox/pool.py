@@ -15,8 +15,10 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
 from app.ports.protocols import NEVER, Protection, Starved, Stop, Stopped, Unavailable
 
-_ATTEMPTS = 3  # a job whose sandbox is lost is repeated in a fresh one
-_HELD_UP_SECONDS = 15.0  # beyond a deadline: no sandbox is waited for so long, so we stood still
+_ATTEMPTS = 3
+"""Most attempts at a job; it is repeated in a fresh sandbox after its sandbox was lost."""
+_HELD_UP_SECONDS = 15.0
+"""Time beyond a deadline that only a pause of this process explains, because no wait is so long."""
 _KEYS_REMEMBERED = 64
 _FINISHING_SECONDS = 15.0
 _SPARE_FROM = 0.8
@@ -126,7 +128,8 @@ class Pool:
                 began = time.monotonic()
                 with stop.then(warm.sandbox.interrupt):
                     report = warm.sandbox.run(job)
-                fit = warm.sandbox.clean and not stop.asked  # else it may be interrupted yet
+                # A withdrawn trial may still interrupt its sandbox.
+                fit = warm.sandbox.clean and not stop.asked
                 if report.header["evaluator_lost"] and not report.result:
                     raise SandboxLost("the evaluator's zygote ended")
                 ended = outcome(job, report, warm.boot_seconds)
@@ -198,7 +201,8 @@ class Pool:
         try:
             sandbox = self._start(job, key.numpy)
         except BaseException:
-            self._isolation = None  # whether another one boots is to be tried
+            # The next request for the isolation has to try whether a sandbox boots.
+            self._isolation = None
             with self._changed:
                 self._lent -= 1
                 self._changed.notify()
@@ -341,7 +345,8 @@ class Pool:
         try:
             sandbox = self._start(job, key.numpy)
         except EvaluatorBroken:
-            return  # the next trial that needs a sandbox reports it
+            # The next trial that needs a sandbox reports the error.
+            return
         finally:
             with self._changed:
                 self._booting.remove(key)

@@ -152,7 +152,8 @@ class _Scratch:
     def __init__(self) -> None:
         try:
             while not self._made():
-                pass  # a worker that begins took it for one that was left, before it was locked
+                # A starting worker may have removed the folder before it was locked.
+                pass
         except OSError as error:
             raise Unavailable(f"a sandbox's folder cannot be made: {error}") from error
 
@@ -200,7 +201,8 @@ def _kill(process: psutil.Process) -> bool:
 def _remove_left_folders() -> None:
     """Removes the folders of killed workers, which no process locks any more."""
     for folder in glob.glob(f"{glob.escape(tempfile.gettempdir())}/{_FOLDER}*"):
-        with contextlib.suppress(OSError):  # another user's, or no folder
+        # The path may belong to another user or be no folder.
+        with contextlib.suppress(OSError):
             lock = _locked(folder)
             if lock is not None:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -241,15 +243,18 @@ class _PipeConnection:
                 stderr=self._errors,
                 env={**ENVIRONMENT, "PATH": _PATH},
                 cwd="/",
-                start_new_session=True,  # the terminal's interrupt is for the worker
+                # An interrupt from the terminal must reach the worker alone.
+                start_new_session=True,
                 bufsize=0,
             )
         except OSError as error:
             self._remove()
             raise Unavailable(f"the sandbox's interpreter did not start: {error}") from error
         if group is not None:
-            with contextlib.suppress(OSError):  # it has ended already, which its streams report
-                group.take(self._child.pid)  # it has started nothing: it waits for the harness
+            # The child may have ended already, which its streams report.
+            with contextlib.suppress(OSError):
+                # The child has started no process yet, because it waits for the harness.
+                group.take(self._child.pid)
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self._to, self._from = self._child.stdin.fileno(), self._child.stdout.fileno()
@@ -303,7 +308,8 @@ class _PipeConnection:
         return not poll.poll(seconds * 1000)
 
     def outrun(self) -> bool:
-        return False  # the harness ends a crowd before it answers anything, within its five seconds
+        # The harness ends a crowd of processes within its five seconds, before it answers.
+        return False
 
     def check(self) -> None:
         """Nothing lies between a worker and its child process."""
@@ -329,7 +335,8 @@ class _PipeConnection:
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         with contextlib.suppress(OSError):
-            self._child.stdin.close()  # the zygote ends what it started, then itself
+            # The zygote then ends its processes, and itself last.
+            self._child.stdin.close()
         try:
             self._child.wait(_ENDING_SECONDS)
         except subprocess.TimeoutExpired:

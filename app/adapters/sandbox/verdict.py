@@ -49,7 +49,8 @@ def outcome(job: Job, report: TrialReport, boot_seconds: float) -> Outcome:
             failure = Failure(
                 FailureKind.INVALID_RESULT, f"the result is not strict JSON: {reason}"
             )
-    if failure is None and job.game is None:  # of a game, the referee has judged the crash
+    # The referee of a game has judged a crash already.
+    if failure is None and job.game is None:
         failure = _crash_despite_result(job, report)
         result = None if failure is not None else result
     header = report.header

@@ -22,14 +22,20 @@ from app.ports.protocols import Misconfigured, Unavailable
 
 _LENGTHS = struct.Struct(">IQ")
 _LARGEST_HEADER = 1 << 20
-_CAPTURED_BYTES = 7 << 16  # six streams of bounded head and tail
-_MOVES_BYTES = 16_385  # as in the harness's `pipes`
+_CAPTURED_BYTES = 7 << 16
+"""Bytes of six streams, each a bounded head and tail."""
+_MOVES_BYTES = 16_385
+"""One byte more than the harness's `pipes.MOVES_BYTES`."""
 _MOST_COMPILED_BYTES = 2 << 20
-_RESULT_OVERHEAD_BYTES = 65_536  # as in the harness's `zygote_state`
+_RESULT_OVERHEAD_BYTES = 65_536
+"""The same bound as in the harness's `zygote_state`."""
 _EXTRA_MEMORY_MIB = 128
-_BACKSTOP_SECONDS = 5.0  # after the deadline: ending and cleaning inside the sandbox
-_USUAL_SECONDS = 1.0  # after the deadline: the same, unless something keeps the zygote from it
-_LOOKING_SECONDS = 0.25  # between two looks at a sandbox that does not answer
+_BACKSTOP_SECONDS = 5.0
+"""Most time after the deadline for ending and cleaning inside the sandbox."""
+_USUAL_SECONDS = 1.0
+"""Usual time for the same, unless a process keeps the zygote from it."""
+_LOOKING_SECONDS = 0.25
+"""Pause between two looks at a sandbox that does not answer."""
 
 _REMEDY = "Correct it; a package it needs goes into a requirements.txt beside it"
 _PLACE = re.compile(r"([^\n]+?, line \d+): ")

@@ -133,7 +133,8 @@ class _Incoming:
         match table:
             case "programs" if Program(row["source"]).id != row["id"]:
                 raise BadCopy(f"program {str(row['id'])[:12]} does not have its digest as its id")
-            case "workers":  # whoever imports the run does not have that worker at work
+            # The worker that the copy names is not at work where the run is imported.
+            case "workers":
                 row |= {"id": self._worker(row["id"]), "model_places": None, "sandbox_places": None}
                 row |= {"seen_at": _LONG_AGO}
             case "worker_times":

@@ -174,7 +174,8 @@ class DriverConnection(psycopg.Connection[Any]):
         self._postponed.clear()
         status = self.pgconn.transaction_status
         if status == _IDLE:
-            return  # as it goes back to the pool
+            # A connection that goes back to the pool is usually idle.
+            return
         if status in _OPEN:
             self.pgconn.send_query(b"ROLLBACK")
             self._result()
@@ -199,7 +200,8 @@ class DriverConnection(psycopg.Connection[Any]):
         """
         before = self._postponed
         if self.pgconn.transaction_status == _IDLE and not self.autocommit:
-            if last is _COMMIT and len(before) == 1:  # a statement alone is a transaction
+            # A single statement is a transaction of its own.
+            if last is _COMMIT and len(before) == 1:
                 last = before.pop()
             else:
                 before.insert(0, _BEGIN)
@@ -238,7 +240,8 @@ class DriverConnection(psycopg.Connection[Any]):
         finally:
             try:
                 connection.exit_pipeline_mode()
-            except psycopg.Error:  # it has ended, or was interrupted between two results
+            except psycopg.Error:
+                # The connection has ended, or was interrupted between two results.
                 self.close()
         taken = None
         for (take, name), answer in zip(takers, answers, strict=True):
@@ -280,7 +283,8 @@ class DriverConnection(psycopg.Connection[Any]):
         converter = self._converter
         converter.set_pgresult(result)
         made = converter.load_rows(0, result.ntuples, make_row)
-        converter.set_pgresult(None)  # which keeps no large result until the next statement
+        # The converter would keep a large result until the next statement.
+        converter.set_pgresult(None)
         return made
 
 
@@ -390,6 +394,7 @@ def _send_all(connection: psycopg.pq.abc.PGconn) -> None:
 
 
 def _driver(c: Connection) -> DriverConnection:
-    driver = c.connection.dbapi_connection  # `driver_connection` is the same, by way of the pool
+    # `driver_connection` is the same object, found by way of the pool.
+    driver = c.connection.dbapi_connection
     assert isinstance(driver, DriverConnection)
     return driver

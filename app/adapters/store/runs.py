@@ -338,7 +338,8 @@ class SqlRuns:
         values = {"run": run, "proposals": proposals}
 
         def give() -> None:
-            self.lock_spent(run)  # so that the next statement sees whether its slice was returned
+            # After the lock, the next statement sees whether the run's slice was returned.
+            self.lock_spent(run)
             write(self._c, _GIVE_BACK, values)
 
         self._write_last(give)

@@ -46,7 +46,8 @@ _PROBES: dict[str, Any] = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
-    "tcp_user_timeout": 30_000,  # milliseconds
+    # The unit is milliseconds.
+    "tcp_user_timeout": 30_000,
 }
 """A server that has vanished is noticed within half a minute."""
 
@@ -246,7 +247,8 @@ def _commit(connection: Connection, tx: SqlTransaction) -> None:
     """
     tx.write_last()
     commit(connection)
-    if connection.in_transaction():  # SQLAlchemy's own, which has run a statement
+    # SQLAlchemy has a transaction of its own once it has run a statement.
+    if connection.in_transaction():
         connection.commit()
 
 

@@ -163,7 +163,8 @@ class SqlTrials:
         limited = [record.run for record in found if record.trials_at_once and record.waiting]
         for run in limited:
             write(self._c, _LOCK_LIMIT, {"space": _LIMITS, "run": run % 2**31})
-        if limited:  # what was leased before the lock was had is seen only now
+        # Only a second reading sees the trials that were leased before the lock was granted.
+        if limited:
             found = rows(self._c, _QUEUES, params)
         return [_queue(record) for record in found]
 

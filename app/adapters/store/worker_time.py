@@ -252,7 +252,8 @@ class WorkerTimeRecorder:
                 self._share(passed)
             if run is not None:
                 self._open[run] += step
-                self._open += Counter()  # forgets runs without a step
+                # Adding an empty counter drops the runs without a step.
+                self._open += Counter()
 
     def _share(self, passed: float) -> None:
         steps = self._open.total()

@@ -2,8 +2,10 @@
 
 from app.domain.operators.tune import PointRequest
 
-_SIGMA = 0.5  # first step; one unit is 0.3 of a number's size
-_FARTHEST = 20.0  # far points of other programs must not inflate the step
+_SIGMA = 0.5
+"""First step; one unit is 0.3 of a number's size."""
+_FARTHEST = 20.0
+"""Bound of a point's distance, so that far points of other programs do not inflate the step."""
 
 
 def ask(request: PointRequest) -> tuple[float, ...]:
@@ -34,6 +36,7 @@ def ask(request: PointRequest) -> tuple[float, ...]:
             ]
         )
     point = evolution.ask()
-    if not np.all(np.abs(point) <= _FARTHEST * 10):  # also where it is not a number
+    # A coordinate that is NaN also fails this comparison.
+    if not np.all(np.abs(point) <= _FARTHEST * 10):
         point = CMA(mean=origin, sigma=_SIGMA, seed=request.seed).ask()
     return tuple(float(value) for value in point)

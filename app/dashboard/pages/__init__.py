@@ -48,7 +48,8 @@ def add_pages(
         app,
         title="Evoqueue",
         language="en-US",
-        dark=None,  # as the browser prefers
+        # The browser decides between light and dark.
+        dark=None,
         tailwind=False,
         show_welcome_message=False,
         reconnect_timeout=10.0,

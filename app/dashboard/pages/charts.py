@@ -174,7 +174,8 @@ def _scatters(value: str, points: Sequence[MetricPoint], scale: Scale) -> list[O
             **shown,
             "name": name,
             "type": "scatter",
-            "large": True,  # all symbols are drawn as one path
+            # All symbols are drawn as one path.
+            "large": True,
             "largeThreshold": 200,
             "symbolSize": 7 if taken else 5,
             "itemStyle": {"opacity": 0.75 if taken else 0.5, "color": colour},

@@ -131,7 +131,8 @@ def page(title: str) -> Iterator[None]:
     entries = "".join(f'<a href="{path}">{name}</a>' for path, name in NAVIGATION.items())
     bar = f'<a href="/">Evoqueue</a><nav class="links" aria-label="Pages">{entries}</nav>'
     ui.add_body_html(f'<header class="bar">{bar}</header><h1>{as_html(title)}</h1>')
-    with ui.element("div").classes("content"):  # inside the page, which is `main`
+    # The content lies inside the page, which is the element `main`.
+    with ui.element("div").classes("content"):
         yield
 
 
@@ -378,7 +379,8 @@ def keep_live(refresh: Callable[[], Awaitable[None]], seconds: float = EVERY_SEC
 
     async def attempt() -> None:
         if not client.has_socket_connection:
-            return  # the page was left; NiceGUI keeps it for a while, because it may come back
+            # The page was left, and NiceGUI keeps it for a while because the browser may come back.
+            return
         try:
             await refresh()
         except Unavailable as error:

@@ -33,7 +33,8 @@ from app.domain.prompting.prompts import (
 from app.domain.replies.children import read_rewritten, with_changes
 from app.domain.replies.reply_text import reply_text
 
-_CRITIQUE_CHARS = 4_000  # most of a critique that the fix is shown
+_CRITIQUE_CHARS = 4_000
+"""Most characters of a critique that the prompt for the fix quotes."""
 _NO_FAULT = "no fault"
 
 

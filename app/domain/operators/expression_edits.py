@@ -16,7 +16,8 @@ SAFE_BUILTINS = frozenset(
     ("abs", "min", "max", "sum", "len", "float", "int", "round", "sorted", "pow")
 )
 """Builtins that a grafted expression may use."""
-_DONOR_NODES = 40  # larger expressions are hard to read after a graft
+_DONOR_NODES = 40
+"""Most nodes of a grafted expression; a larger one is hard to read."""
 _OF_ITS_PLACE = frozenset({
     ast.Lambda, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp, ast.NamedExpr,
     ast.Starred, ast.Await, ast.Yield, ast.YieldFrom,
@@ -142,7 +143,8 @@ def add_threshold(target: EditTarget, rng: Random) -> Change | None:
     if rng.random() < 0.5:
         test = f"({drawn}) {rng.choice('<>')} {_draw_scale(rng)}"
     else:
-        test = f"abs(({drawn}) - {_draw_scale(rng)}) < {_draw_scale(rng)}"  # a band
+        # The test selects a band of values.
+        test = f"abs(({drawn}) - {_draw_scale(rng)}) < {_draw_scale(rng)}"
     if target.kinds.value(site.node).kind is Kind.ARRAY:
         text = f"{target.numpy}.where({test}, {other}, {whole})"
     else:

@@ -49,9 +49,12 @@ _EDITS: tuple[tuple[TreeEdit, float], ...] = (
     (statement_edits.reorder, 0.4),
     (statement_edits.swap_augmented, 0.4),
 )
-_OF_DATA = 12.0  # weight of edits of texts or lists where a program is made of nothing else
-_INSPIRATIONS = 2  # that offer expressions to one child; more would each be drawn too rarely
-_DONORS = 200  # expressions from inspirations; more would crowd out those of the program
+_OF_DATA = 12.0
+"""Weight of edits of texts or lists where a program is made of nothing else."""
+_INSPIRATIONS = 2
+"""Most inspirations that offer expressions to one child; more would each be drawn too rarely."""
+_DONORS = 200
+"""Most expressions from inspirations; more would crowd out those of the program."""
 
 
 def converse(brief: Brief) -> Conversation:
@@ -99,7 +102,8 @@ def _edited(
     """Returns one to three edits, each of the text that the edit before it left; [] for none."""
     kinds, weights = [edit for edit, _ in edits], [weight for _, weight in edits]
     changes: list[Change] = []
-    target = None  # of an edit to come: a change leaves another text
+    # The next edit makes its own target, because each change leaves another text.
+    target = None
     for _ in range(_ATTEMPTS):
         for _ in range(1 if known.poor else rng.choices((1, 2, 3), (6, 3, 1))[0]):
             drawn = rng.choices(kinds, weights, k=known.draws)

@@ -190,7 +190,8 @@ def _whole_lines(source: SourceTree, statement: ast.stmt) -> bool:
         return False
     match statement:
         case ast.Expr(value=ast.Constant()):
-            return False  # a docstring
+            # The statement is a docstring.
+            return False
     first, end = _line_span(source, statement)
     start, stop = source.span(statement)
     before, after = source.encoded[first:start], source.encoded[stop:end].strip()

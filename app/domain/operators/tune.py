@@ -35,12 +35,17 @@ from app.domain.source.sites import Site, SourceTree, sites
 from app.domain.source.syntax import literal, number, syntax_fault, with_replaced
 
 POINTS = 128
-_DIMENSIONS = 40  # a few dozen points carry no information about a larger space
-_UNIT_SHARE = 0.3  # one unit of the optimiser's space, as a share of a number's size
+_DIMENSIONS = 40
+"""Most numbers of a tuned space; a few dozen points carry no information about a larger one."""
+_UNIT_SHARE = 0.3
+"""One unit of the optimiser's space, as a share of a number's size."""
 _ATTEMPTS = 4
-_LARGEST = 1e300  # an integer beyond has no floating-point value
-_ELITES = 8  # candidates for the parent; each that is looked at is parsed
-_GENERATIONS = 3  # of CMA-ES without progress, after which the next skeleton has its turn
+_LARGEST = 1e300
+"""Bound of the numbers that are tuned; a larger integer may have no floating-point value."""
+_ELITES = 8
+"""Elites that are candidates for the parent; each one that is looked at is parsed."""
+_GENERATIONS = 3
+"""Generations of CMA-ES without progress, after which the next skeleton has its turn."""
 
 
 _CRASHES = 0.2
@@ -155,12 +160,14 @@ def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
         return Failure(FailureKind.SYNTAX, f"The parent does not parse: {fault}")
     origin = numbers(parent)
     if not origin:
-        return mutated(brief, draft)  # a mutation may add numbers
+        # A mutation may add numbers.
+        return mutated(brief, draft)
     rng = brief.rng(f"tune/{draft.ordinal}")
     chosen = sorted(rng.sample(range(len(origin)), min(len(origin), _DIMENSIONS)))
     history = _history(brief.points, record, origin, chosen)
     name = family(parent)
-    for _ in range(_ATTEMPTS):  # integers may round to the parent's values
+    # Integers may round to the parent's values.
+    for _ in range(_ATTEMPTS):
         request = PointRequest(len(chosen), history, rng.getrandbits(32))
         moved = _placed(origin, chosen, optimiser(request))
         values = _cautious(moved, origin, brief.points, rng)

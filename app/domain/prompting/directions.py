@@ -9,7 +9,8 @@ from app.domain.replies.reasoning import without_thoughts
 
 TRIED = 20
 """Directions that a strategist is shown, newest first."""
-_CHARS = 600  # longest text of one direction
+_CHARS = 600
+"""Longest text of one direction, in characters."""
 _NUMBERED = re.compile(r"^[ \t#]*\d{1,2}[.):][ \t]+", re.MULTILINE)
 _BULLETED = re.compile(r"^[ \t]*[-*•][ \t]+", re.MULTILINE)
 _CATEGORY = re.compile(r"\[?((?:[\w-]+ ){0,2}[\w-]+)(?:\]:?|:) ")

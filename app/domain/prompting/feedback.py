@@ -32,7 +32,8 @@ def failure_text(failed: FailedChild, *, messages: bool) -> str:
       messages: Whether to quote the message of the failure too.
     """
     kind, detail = failed.failure.kind, failed.failure.detail.strip()
-    if failed.program is None:  # the detail is our own text about the reply and the parent
+    # The detail is Evoqueue's own text about the reply and the parent.
+    if failed.program is None:
         return _clipped(detail or kind.value)
     phrase = _phrase(kind)
     if failed.cases:

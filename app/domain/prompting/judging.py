@@ -25,8 +25,10 @@ from app.domain.replies.reasoning import without_thoughts
 STAGE = "judged"
 """The stage of a trial that asks judges and runs no program."""
 OWN_SHARE = 0.7
-_BEYOND = 1e9  # every score is smaller
-_CHARS = 20_480  # longest text of one judge, as for any artifact
+_BEYOND = 1e9
+"""Exclusive bound of the size of a score."""
+_CHARS = 20_480
+"""Longest text of one judge, in characters, as for any artifact."""
 _FENCED = re.compile(r"```(?:json)?[ \t\r]*+\n(.*?)```", re.DOTALL)
 
 
@@ -95,7 +97,8 @@ def judgement(judges: Judges, judged: JudgedProgram, replies: Sequence[Completio
                 texts[key] = value[:_CHARS]
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 score = float(max(-_BEYOND, min(_BEYOND, value)))
-                if abs(score) < _BEYOND:  # false for NaN too, which JSON readers let through
+                # The comparison is false for NaN too, which JSON readers let through.
+                if abs(score) < _BEYOND:
                     values.setdefault(name, []).append((score, judge.weight))
     if unread:
         texts["judges"] = f"no JSON object in the reply of {', '.join(unread)}"

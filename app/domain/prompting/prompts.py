@@ -38,9 +38,12 @@ from app.domain.replies.reasoning import without_thoughts
 from app.domain.source.definitions import Definition, outline
 from app.domain.source.functions import versions
 
-_QUOTED_SHARE = 5  # a repair quotes the reply up to a fifth of the prompt: budgets expect a quarter
-_QUOTED_CHARS = 2_000  # and at least this much if there is room
-_QUOTED_CHARS_AT_LEAST = 500  # a shorter quotation does not show what is to be repaired
+_QUOTED_SHARE = 5
+"""A repair quotes up to a fifth of the prompt, where budgets expect a quarter."""
+_QUOTED_CHARS = 2_000
+"""Characters that a repair may quote beside any prompt, if there is room."""
+_QUOTED_CHARS_AT_LEAST = 500
+"""Fewest characters of a quotation; a shorter one does not show the text to repair."""
 
 # Added to the temperature where one function is asked for, which a model copies at a lower one.
 _FUNCTION_WARMER = 0.3

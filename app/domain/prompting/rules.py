@@ -76,7 +76,8 @@ class PromptRules:
         Raises:
           ValueError: A template refers to an unknown name, or cannot be filled.
         """
-        for name in self.templates:  # tests cover the packaged templates
+        # Tests check the packaged templates.
+        for name in self.templates:
             if name in TEMPLATES:
                 _check_template(name, self.template(name), frozenset(self.template_variations))
 
@@ -96,7 +97,8 @@ class PromptRules:
 
 def _check_template(name: str, text: str, variations: frozenset[str]) -> None:
     if name == "system_message":
-        return  # not filled, so that its braces are literal
+        # The system message is not filled, so that its braces are literal.
+        return
     allowed = PLACEHOLDERS[name] | variations
     try:
         named = {key for _, key, _, _ in string.Formatter().parse(text) if key is not None}

@@ -17,13 +17,17 @@ _PIECE = re.compile(
     r"(?P<word>[^\W\d_]+)|(?P<digits>\d{1,3})|(?P<break>\n+)|(?P<gap>[ \t]{2,})"
     r"|(?P<space> (?=\d))|(?P<underscore>_+)|(?P<mark>[^\w\s])"
 )
-_WORD_CHARS = 8  # a word up to this long is one token
-_PART_CHARS = 6  # a longer word has a token for each six letters
+_WORD_CHARS = 8
+"""Longest word that is one token, in letters."""
+_PART_CHARS = 6
+"""Letters of a longer word that make one token."""
 # Shares of a token, in hundredths: whole numbers give one sum in any order.
-_PER_BYTE = 45  # for letters outside ASCII
+_PER_BYTE = 45
+"""Share of each byte of a word with letters outside ASCII."""
 _SHARES = {"digits": 100, "space": 100, "break": 70, "gap": 60, "underscore": 50, "mark": 80}
 _LINE = re.compile(r"[^\n]+|\n+")
-_LINE_CHARS = 200  # longer lines are not remembered
+_LINE_CHARS = 200
+"""Longest line whose count is remembered, in characters."""
 _COUNTED_SHARE = 0.95
 """Of the room that a model's own count gives a prompt; the text that is cut may be denser."""
 _UNCOUNTED_SHARE = 0.8

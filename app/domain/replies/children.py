@@ -33,7 +33,8 @@ _BETWEEN_TAGS = re.compile(
 )
 _TRIED = 4
 """Most texts of an unfenced reply that are parsed."""
-_MOST_DESCRIBED = 12  # more edits than this are a rewrite and are not described one by one
+_MOST_DESCRIBED = 12
+"""Most edits that are described one by one; more are a rewrite."""
 
 Describe = Callable[[Sequence[Edit]], str]
 """Describes edits in prose."""

@@ -11,7 +11,8 @@ from app.domain.source.regions import parse
 from app.domain.source.syntax import remembered, tree_or_none
 
 _FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([\w+#.-]*+)[^`\n]*+")
-_DEEPER = 4  # columns of indentation at which a fence is part of the passage, as in CommonMark
+_DEEPER = 4
+"""Columns of indentation at which a fence is part of the passage, as in CommonMark."""
 PROSE = frozenset({"text", "txt", "markdown", "md", "plaintext"})
 """Languages without a grammar, whose programs may contain fences."""
 _ALIASES = {"py": "python", "python3": "python", "c++": "cpp", "js": "javascript", "rs": "rust"}

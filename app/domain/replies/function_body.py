@@ -21,7 +21,8 @@ from app.domain.source.functions import (
 from app.domain.source.syntax import UNPARSABLE, syntax_fault, syntax_tree
 
 _FAKE = "def completed():\n"
-_CUTS = 20  # cuts of a body at syntax errors: prose after a function takes one or two
+_CUTS = 20
+"""Most cuts of a body at syntax errors; prose after a function takes one or two."""
 
 
 def read_completed(
@@ -143,7 +144,8 @@ def _other_definitions(tree: ast.Module, text: str, versions: set[str], own: Fun
         ):
             continue
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
-            continue  # valid at the beginning of a file only
+            # This import is valid at the beginning of a file only.
+            continue
         segment = ast.get_source_segment(text, node) or ""
         if segment and f"\n{segment}\n" not in f"\n{program}\n":
             parts.append(_indented(segment + "\n", "", own.indent))

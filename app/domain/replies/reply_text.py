@@ -23,7 +23,8 @@ _REFUSAL = re.compile(
 )
 _BEGINNING = 120
 """Characters of a reply without code that its failure quotes."""
-_LONGEST_REFUSAL = 1_500  # a refusal is short; a longer text without code is something else
+_LONGEST_REFUSAL = 1_500
+"""Most characters of a refusal; a longer text without code is something else."""
 
 
 def reply_text(reply: Completion) -> str | Failure:

@@ -23,8 +23,10 @@ class State(enum.StrEnum):
 
     PLANNED = "planned"
     TESTING = "testing"
-    ADMITTED = "admitted"  # offered to the archive; its cell decided
-    CUT = "cut"  # settled without an offer to the archive and without a fault; see `CutReason`
+    ADMITTED = "admitted"
+    """The program was offered to the archive, and its cell decided."""
+    CUT = "cut"
+    """The proposal was settled without an offer and without a fault; see `CutReason`."""
     FAILED = "failed"
 
     @property
@@ -35,13 +37,20 @@ class State(enum.StrEnum):
 class CutReason(enum.StrEnum):
     """Why a proposal was cut."""
 
-    BELOW_THRESHOLD = "below_threshold"  # measured, and not promoted to the next stage
-    DUPLICATE = "duplicate"  # its program, by fingerprint, is in the run already
-    SIMILAR = "similar"  # it is nearly the text of a program of its island
-    SAME_BEHAVIOUR = "same_behaviour"  # its probe gave what that of another program gave
-    WITHDRAWN = "withdrawn"  # in flight when its cohort was decided without it
-    RETURNED = "returned"  # not begun by then, so that the budget does not count it
-    CANCELLED = "cancelled"  # in flight when its run's time was spent, or not affordable
+    BELOW_THRESHOLD = "below_threshold"
+    """The program was measured, and not promoted to the next stage."""
+    DUPLICATE = "duplicate"
+    """The program is in the run already, by its fingerprint."""
+    SIMILAR = "similar"
+    """The program is nearly the text of another program of its island."""
+    SAME_BEHAVIOUR = "same_behaviour"
+    """The probe of the program gave the same result as the probe of another program."""
+    WITHDRAWN = "withdrawn"
+    """The proposal was in flight when its cohort was decided without it."""
+    RETURNED = "returned"
+    """The proposal was not begun when its cohort was decided, and the budget does not count it."""
+    CANCELLED = "cancelled"
+    """The proposal was in flight when its run's time was spent, or was not affordable."""
 
 
 @dataclass(frozen=True, slots=True)

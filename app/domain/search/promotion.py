@@ -104,7 +104,8 @@ def cascade(stages: tuple[str, ...], gates: Gates = (), cases: Cases = NO_CASES)
                     test += [trial for trial in more if trial not in cohort.trials]
                     break
                 if begun & {*stages[index + 1 :]}:
-                    continue  # it passed the gate, whatever the newest programs are now
+                    # The program passed the gate, whatever the newest programs are now.
+                    continue
                 score = cohort.fitness(member.program, stages[: index + 1])
                 if shortfall(stages, gates, index, score, None if cohort.seeding else field):
                     if score is not None and (cohort.seeding or not _measured_whole(field)):

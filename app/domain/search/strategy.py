@@ -83,16 +83,24 @@ class Upkeep:
 class Barrier(enum.StrEnum):
     """What an island waits for before its next cohort is planned."""
 
-    NONE = "none"  # nothing: as many cohorts at once as back-pressure allows (steady state)
-    ISLAND = "island"  # its own cohort has settled
-    RUN = "run"  # the cohorts of all islands have settled (generations); upkeep comes between
+    NONE = "none"
+    """An island has as many cohorts at once as back-pressure allows (steady state)."""
+    ISLAND = "island"
+    """An island waits until its own cohort has settled."""
+    RUN = "run"
+    """An island waits until the cohorts of all islands have settled (generations).
+
+    Upkeep comes between two generations.
+    """
 
 
 class Ranking(enum.StrEnum):
     """What fitness of one program means beside that of another."""
 
-    ABSOLUTE = "absolute"  # measured against the problem: comparable for ever
-    RELATIVE = "relative"  # measured against other programs: comparable within a podium, now
+    ABSOLUTE = "absolute"
+    """Fitness is measured against the problem, and comparable for ever."""
+    RELATIVE = "relative"
+    """Fitness is measured against other programs, and comparable within a podium at one time."""
 
 
 Placing: TypeAlias = Callable[[Cohort, ProgramId], float | None]

@@ -16,9 +16,11 @@ MAX_LINE_CHARS = 100
 """Default bounds of edits in prose."""
 _FUZZY_PAIRS = 10_000_000
 """Most pairs of characters that one search compares, about a second's work; beyond, it fails."""
-_FUZZY_CHARS = 40  # shorter searches are too easily alike: `a + b` and `a - b` differ in one letter
+_FUZZY_CHARS = 40
+"""Fewest characters of a fuzzy search; `a + b` and `a - b` are too easily alike."""
 _SHOWN_LINES, _SHOWN_CHARS = 12, 160
-_COMPARED_LINES = 4  # of a search without a match: enough to name a near passage, and quick
+_COMPARED_LINES = 4
+"""Lines of a search without a match that are compared: enough to name a near passage, and quick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,8 @@ def _bounded(
     for size in {len(wanted), len(wanted) - 1, len(wanted) + 1} - {0}:
         for first in range(len(text) - size + 1):
             if not text[first] or not text[first + size - 1]:
-                continue  # a passage with blank lines at its ends is a smaller passage
+                # A passage with blank lines at its ends is the same as a smaller passage.
+                continue
             bound = likeness.bound(text[first : first + size], least)
             if bound >= least:
                 bounded.append((bound, _Place(first, first + size, _lead(text[first], wanted[0]))))
@@ -298,7 +301,8 @@ def edits_between(before: str, after: str) -> list[Edit]:
 
 def _pointed(running: list[str], place: int, size: int, by: list[str]) -> tuple[Edit, int]:
     """Returns the edit of `size` lines at `place`, and how many lines above them it quotes."""
-    below = 0 if size or place else 1  # an insertion at the very beginning quotes the next line
+    # An insertion at the very beginning quotes the next line.
+    below = 0 if size or place else 1
     above = 0 if size or below else 1
     while True:
         search = running[place - above : place + size + below]

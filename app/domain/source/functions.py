@@ -76,7 +76,8 @@ def find_function(source: str, name: str) -> Function | None:
     body, end_of_header = node.body[0], _header_end(text, node)
     line = text[body.lineno - 1]
     docstring = ""
-    if end_of_header is None:  # the body stands on the line of the `def`
+    if end_of_header is None:
+        # The body stands on the line of the `def`.
         column = len(line.encode()[: body.col_offset].decode())
         header = "".join(text[first : body.lineno - 1]) + line[:column].rstrip() + "\n"
         inner = "    " + line[column:] + "".join(text[body.lineno : end])

@@ -209,7 +209,8 @@ class Kinds:
     def reaches(self, called: Iterable[str], scope: Scope) -> bool:
         """Returns whether a function would call itself if it called these, and does not yet."""
         while scope.parent is not None and scope.parent.parent is not None:
-            scope = scope.parent  # a function inside a function is called by it
+            # An inner function counts as called by the function around it.
+            scope = scope.parent
         if not scope.name or scope.name in scope.calls:
             return False
         seen, ahead = set[str](), [name for name in called if name in self.functions]
@@ -371,7 +372,8 @@ class Kinds:
                 return _NOTHING if holder is None else holder.names[name]
             case ast.BinOp(left=left, op=op, right=right):
                 one, other = self._value(left, scope), self._value(right, scope)
-                if isinstance(op, ast.Mult) and not self._read:  # `[0.0] * n` has n elements
+                if isinstance(op, ast.Mult) and not self._read:
+                    # A list such as `[0.0] * n` has `n` elements.
                     repeated = {left: other, right: one}
                     listed = (Kind.LIST, Kind.TUPLE, Kind.TEXT)
                     self._sinks |= {n: scope for n, by in repeated.items() if by.kind in listed}
@@ -724,7 +726,8 @@ class Kinds:
         steps = _Steps(self, _MOST_STEPS)
         for node, scope in self._sinks.items():
             steps.follow(node, (), scope)
-        for node, scope in self._compared.items():  # `0 <= column < 7` keeps a position in bounds
+        # A comparison such as `0 <= column < 7` keeps a position in bounds.
+        for node, scope in self._compared.items():
             sides = (node.left, *node.comparators)
             if any(
                 isinstance(side, ast.Name) and (scope.name, side.id) in self.sized for side in sides

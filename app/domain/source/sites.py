@@ -144,7 +144,8 @@ class _SiteWalk:
                 self.statements(statement.body, inner)
             case ast.ClassDef():
                 self.statements(statement.body, names)
-            case ast.Expr(value=ast.Call() as call):  # its result is not used
+            case ast.Expr(value=ast.Call() as call):
+                # The statement does not use the result of its call.
                 if self.source.within(statement):
                     for operand in _operands(Site(call, statement, names)):
                         self._find(operand._replace(whole=not _takes_fractions(call)))
@@ -222,7 +223,8 @@ def _operands(site: Site) -> Sequence[Site]:
             sizing = structural or _called(node) in _SIZING
             inner = [Site(argument, anchor, names, structural=sizing) for argument in arguments]
             for keyword in keywords:
-                integer = isinstance(number(keyword.value), int)  # axis=0, size=3
+                # An integer keyword such as `axis=0` or `size=3` is structural.
+                integer = isinstance(number(keyword.value), int)
                 inner.append(Site(keyword.value, anchor, names, structural=sizing or integer))
             return inner
         case ast.UnaryOp(operand=operand) if number(node) is None:

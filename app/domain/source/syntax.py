@@ -292,7 +292,8 @@ def _unbound_in(
                     bind(_imported_name(alias), line)
             case ast.FunctionDef(name=name, lineno=line) if node is not function:
                 bind(name, line)
-            case ast.arg(arg=name):  # of lambdas and inner functions
+            case ast.arg(arg=name):
+                # Such arguments belong to lambdas and inner functions.
                 first_bound.setdefault(name, 0)
     return {
         read.id
@@ -343,7 +344,8 @@ def _numbered_in_function(
     for node in naming:
         match node:
             case ast.Name():
-                pass  # most of them
+                # Most of the nodes are names.
+                pass
             case ast.Global(names=names):
                 kept.update(names)
             case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):

@@ -20,7 +20,8 @@ from typing import Any
 Validate = Callable[[Any], "tuple[bool, str | None]"]
 
 __path__: list[str] = []
-sys.modules[f"{__name__}.wrap_eval"] = sys.modules[__name__]  # where the original defines it
+# The original defines these names in `wrap_eval`.
+sys.modules[f"{__name__}.wrap_eval"] = sys.modules[__name__]
 
 
 @dataclass
@@ -107,7 +108,8 @@ def run_shinka_eval(
     except Exception as raised:
         error = str(raised) or type(raised).__name__
         metrics = {"combined_score": 0.0, **(default_metrics_on_error or {})}
-    metrics.pop("extra_data", None)  # for plots of the original
+    # Only plots of the original use this entry.
+    metrics.pop("extra_data", None)
     save_json_results(results_dir, metrics, not error, error or None)
     return metrics, not error, error or None
 

@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 class CircuitState(enum.StrEnum):
     """Whether requests pass to a model."""
 
-    CLOSED = "closed"  # they pass
-    OPEN = "open"  # they do not, until the rest is over
-    HALF_OPEN = "half_open"  # the rest is over: one request passes, and its result decides
+    CLOSED = "closed"
+    """Requests pass."""
+    OPEN = "open"
+    """Requests do not pass until the rest is over."""
+    HALF_OPEN = "half_open"
+    """The rest is over: one request passes, and its result decides."""
 
 
 @dataclass(frozen=True, slots=True)

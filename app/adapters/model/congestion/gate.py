@@ -32,11 +32,15 @@ class Ended(enum.StrEnum):
     """How one request ended, as far as the endpoint's load goes."""
 
     ANSWERED = "answered"
-    BUSY = "busy"  # 429, or 503: the endpoint is up and has too much to do
-    FAILED = "failed"  # another 5xx, a broken connection, a body that is no completion
+    BUSY = "busy"
+    """Status 429 or 503: the endpoint is up and has too much to do."""
+    FAILED = "failed"
+    """Another 5xx, a broken connection, or a body that is no completion."""
     TIMED_OUT = "timed_out"
-    REFUSED = "refused"  # another 4xx: about the request, not about the load
-    LEFT = "left"  # the caller was cancelled
+    REFUSED = "refused"
+    """Another 4xx, which concerns the request and not the load."""
+    LEFT = "left"
+    """The caller was cancelled."""
 
 
 _OVERLOADED = (Ended.BUSY, Ended.FAILED, Ended.TIMED_OUT)
@@ -220,7 +224,8 @@ class AdaptiveGate:
             await self._worker.take(samples, first=again)
             undo.callback(self._worker.give, samples)
             if self._deployment is not None:
-                leases = await self._deployment.take(samples)  # `_leases` is replaced meanwhile
+                # Another task may replace `_leases` during this wait.
+                leases = await self._deployment.take(samples)
                 self._leases.extend(leases)
             undo.pop_all()
         now = self._clock()

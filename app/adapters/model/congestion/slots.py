@@ -205,7 +205,8 @@ class DeploymentSlots:
                     return
                 wait_seconds = min(POLL_SECONDS, lease_seconds or POLL_SECONDS)
             except asyncio.CancelledError:
-                if self._offline_limit is None:  # Redis may have granted or reserved the slots
+                # Redis may have granted or reserved the slots before the cancellation.
+                if self._offline_limit is None:
                     await self._quietly(self._give(names, self._worker))
                 raise
             except _LOST as error:

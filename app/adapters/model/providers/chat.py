@@ -9,7 +9,8 @@ from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Completion, Prompt
 
 _HIGHEST_TEMPERATURE = 2.0
-_MOST_TOKENS = 2**31 - 1  # the ledger's largest number of tokens; more is no number of tokens
+_MOST_TOKENS = 2**31 - 1
+"""The ledger's largest number of tokens; a larger count is ignored."""
 
 
 def seed_of(seed: int, prompt: Prompt) -> int:
@@ -142,7 +143,8 @@ class _Answer:
 
 def _answer(choice: object) -> _Answer | None:
     match choice:
-        case {"error": {}} | {"finish_reason": "error"}:  # OpenRouter's; see `error_body.error_in`
+        # OpenRouter reports an error in a choice so; see `error_body.error_in`.
+        case {"error": {}} | {"finish_reason": "error"}:
             return None
         case {"message": {**message}, **rest}:
             text, finish = content_text(message.get("content")), rest.get("finish_reason")
@@ -182,7 +184,8 @@ class _TokenUsage:
 def _usage(usage: Mapping[str, Any]) -> _TokenUsage:
     prompt, details = _count(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
     cached = _count(details, "cached_tokens") if isinstance(details, dict) else 0
-    cached = cached or _count(usage, "prompt_cache_hit_tokens")  # DeepSeek's name for the same
+    # DeepSeek calls the cached tokens `prompt_cache_hit_tokens`.
+    cached = cached or _count(usage, "prompt_cache_hit_tokens")
     completion = _count(usage, "completion_tokens")
     # Gemini's endpoint counts the tokens of its reasoning in the total alone.
     completion = max(completion, _count(usage, "total_tokens") - prompt)

@@ -22,7 +22,8 @@ from app.ports.protocols import (
     Unavailable,
 )
 
-_THREADS = 32  # for the texts of one call; further calls have threads of their own
+_THREADS = 32
+"""Most threads for the texts of one call; further calls have threads of their own."""
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,8 @@ def document(body: str | bytes) -> Any:
     """Returns the JSON value of a body; None for another body, such as a proxy's page."""
     try:
         return json.loads(body)
-    except (ValueError, RecursionError):  # not even UTF-8, or nested too deep
+    except (ValueError, RecursionError):
+        # The body is no JSON, not even UTF-8, or nested too deep.
         return None
 
 
@@ -69,7 +70,8 @@ def _from_object(error: Mapping[Any, Any]) -> ErrorBody:
     for detail in details if isinstance(details, list) else ():
         names.append(detail.get("reason") if isinstance(detail, dict) else None)
     text = message if isinstance(message, str) and message else json.dumps(error)
-    match error.get("metadata"):  # the words of the vendor behind OpenRouter
+    # OpenRouter puts the message of the vendor behind it here.
+    match error.get("metadata"):
         case {"raw": str(raw)} if raw not in text:
             text = f"{text}: {raw}"
     return ErrorBody(

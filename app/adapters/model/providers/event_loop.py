@@ -27,8 +27,10 @@ OpenGate = Callable[[ModelSpec], RequestGate]
 CloseGates = Callable[[], Coroutine[Any, Any, None]]
 """Closes what gates hold; called on the loop, before it ends."""
 
-_DELAY_SECONDS = 30.0  # by which a busy loop may be late
-_CLOSE_SECONDS = 30.0  # as long: the loop stops at once unless the machine is overloaded
+_DELAY_SECONDS = 30.0
+"""Extra wait for a result, because a busy loop may be late."""
+_CLOSE_SECONDS = 30.0
+"""Longest wait for the loop to stop, which it does at once unless the machine is overloaded."""
 
 
 class ModelLoop:

@@ -106,7 +106,8 @@ class _Shared:
             return engine_queue()
 
         read, deployment = read_here if in_process else None, None
-        if not in_process and not spec.preset.needs_key:  # a hosted endpoint has no metrics
+        # A hosted endpoint has no metrics.
+        if not in_process and not spec.preset.needs_key:
             reader = EngineQueueReader(spec.base_url)
             read = reader.read
             self._closing.append(reader)
@@ -138,7 +139,8 @@ class _Shared:
             await asyncio.sleep(PUBLISH_SECONDS)
             statuses = [gate.status for gate in self.gates]
             in_use = [each for each in statuses if each.in_flight or each.waiting or each.recent]
-            with contextlib.suppress(RedisError, OSError):  # the next attempt is near
+            # A failed attempt is dropped, because the next one follows soon.
+            with contextlib.suppress(RedisError, OSError):
                 await publish(client, self._worker, in_use)
 
 

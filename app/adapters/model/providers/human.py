@@ -16,7 +16,8 @@ from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
 
 PROMPT, REPLY = ".prompt.md", ".reply.md"
 _LOOK_SECONDS = 0.5
-_SETTLED_SECONDS = 1.0  # an editor may still be writing a file that is younger
+_SETTLED_SECONDS = 1.0
+"""Least age of a reply that is read; an editor may still be writing a younger one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,8 @@ from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
 
 _LONGEST_PAUSE_SECONDS = 60.0
 _CHARS_A_TOKEN = 4
-_MOST_SAMPLES = 8  # Google's limit on candidates; more take several requests
+_MOST_SAMPLES = 8
+"""Google's limit on candidates; more samples take several requests."""
 
 _OPENING = "the beginning of a reply"
 
@@ -74,7 +75,8 @@ class OpenAIModel:
         self._seed = seed
         self._breaker = breaker
         self._sleep = sleep
-        self._jitter = Random()  # differs between processes on purpose, and shapes no result
+        # The jitter differs between processes on purpose, and affects no result.
+        self._jitter = Random()
         most = min(_MOST_SAMPLES, spec.max_in_flight, spec.parallel_generations or _MOST_SAMPLES)
         self._samples = most if spec.preset.samples else 1
         self._unsupported: set[str] = set()

@@ -28,7 +28,8 @@ async def partial_results(parts: Sequence[Awaitable[list[Completion]]]) -> list[
     Where it is cancelled, so is every part that has not ended, which counts as stopped.
     """
     tasks = [asyncio.ensure_future(part) for part in parts]
-    with suppress(asyncio.CancelledError):  # it comes once all parts have ended
+    # A cancelled `gather` raises this once all parts have ended.
+    with suppress(asyncio.CancelledError):
         await asyncio.gather(*tasks, return_exceptions=True)
     results: list[PartialResult] = []
     for task in tasks:

@@ -41,7 +41,8 @@ _UNKNOWN = re.compile(
     r"|deprecated|cannot find|must be exactly 1|cannot both|only the default",
     re.IGNORECASE,
 )
-_RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([0-9.]+)s"')  # google.rpc.RetryInfo
+_RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([0-9.]+)s"')
+"""The field of Google's `google.rpc.RetryInfo`."""
 _LONGEST_SECONDS = 86_400.0
 _UNMADE = (
     aiohttp.ClientConnectorError,
@@ -232,7 +233,8 @@ def retry_after_seconds(headers: Mapping[str, str], body: str = "") -> float:
         then = parsedate_to_datetime(value)
     except ValueError:
         return 0.0
-    if then.tzinfo is None:  # `asctime`, or a zone of -0000: HTTP's dates are all Greenwich's
+    # A date of `asctime` or with the zone -0000 has no zone, and HTTP's dates are in GMT.
+    if then.tzinfo is None:
         then = then.replace(tzinfo=UTC)
     seconds = (then - datetime.now(UTC)).total_seconds()
     return max(0.0, min(seconds, _LONGEST_SECONDS))

@@ -25,7 +25,8 @@ OLDEST = (0, 32)
 """Oldest version of vLLM whose renderer, exceptions and sampling parameters this module uses."""
 _PROGRESS_SECONDS = 10.0
 _CLOSE_SECONDS = 30.0
-_MOST_REBUILDS = 3  # within the hour: beyond that it is not bad luck
+_MOST_REBUILDS = 3
+"""Most rebuilds within `_REBUILDS_SECONDS`; more of them are not bad luck."""
 _REBUILDS_SECONDS = 3600.0
 
 log = logging.getLogger(__name__)
@@ -208,7 +209,8 @@ class VllmEngine:
                 "check llm.extra_body, and prompts.max_prompt_tokens and llm.max_tokens "
                 "against --max-model-len"
             ) from error
-        except VLLMError as error:  # a full queue, and what else vLLM reports as its own fault
+        except VLLMError as error:
+            # vLLM raises this for a full queue and for other faults of its own.
             raise Unavailable(f"the vLLM engine: {type(error).__name__}: {error}") from error
 
     async def _generate(self, engine: Any, request: EngineRequest) -> GeneratedTexts:
@@ -269,7 +271,8 @@ class VllmEngine:
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.shutdown()
-            await asyncio.sleep(0)  # lets what it cancelled come to its end
+            # Tasks that the engine has cancelled come to their end in this turn of the loop.
+            await asyncio.sleep(0)
         self._orphans.release()
 
 
@@ -315,7 +318,8 @@ def _load(launch: VllmLaunch) -> Any:
     try:
         given = parser.parse_args(["--model", launch.model, *shlex.split(launch.arguments)])
         return AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(given))
-    except (Exception, SystemExit) as error:  # the parser exits; vLLM documents no exceptions
+    except (Exception, SystemExit) as error:
+        # The parser exits on an error, and vLLM documents no exceptions.
         raise Misconfigured(f"{_cannot(launch)}: {_cause(launch, error)}") from error
 
 

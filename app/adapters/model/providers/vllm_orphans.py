@@ -39,7 +39,8 @@ class Orphans:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a signal to the worker's group is not for it
+            # A signal to the worker's process group does not reach the watch.
+            start_new_session=True,
         )
 
     def release(self) -> None:

@@ -91,7 +91,8 @@ def _with_function(function: Any, then: Callable[[], dict[str, Any]]) -> dict[st
 
 def _scores(cases: Sequence[str]) -> dict[str, Any]:
     if not _INPUTS:
-        return {NO_INPUT: _score(_called(*[None] * _required()))}  # they are called `_`
+        # Without inputs, the parameters are unused and called `_`.
+        return {NO_INPUT: _score(_called(*[None] * _required()))}
     scores: dict[str, Any] = {}
     failures: list[Exception] = []
     for case in cases:

@@ -127,7 +127,8 @@ def _reads_as(path: Path, *, decorated: bool) -> bool:
         return False
     try:
         return is_specification(decoded(content(path), str(path)), decorated=decorated)
-    except ProblemError:  # not text: whichever format reads it says so
+    except ProblemError:
+        # The file is not text, which whichever format reads it reports.
         return False
 
 

@@ -65,7 +65,8 @@ def without_secrets(text: str, where: str) -> str:
             end = pair.value.end_mark.index
             spans.add((starts[end], end))
     for start, end in sorted(spans, reverse=True):
-        kept = text[len(text[:end].rstrip()) : end]  # a block's line break ends its entry
+        # The line break at the end of a block also ends its entry.
+        kept = text[len(text[:end].rstrip()) : end]
         text = f'{text[:start]}"{REDACTED}"{kept}{text[end:]}'
     return without_keys(text)
 
@@ -271,8 +272,9 @@ def _fits(kind: Kind, value: Any) -> bool:
         case Kind.RANGES:
             return isinstance(value, dict) and all(
                 isinstance(ends, list)
+                # An end that is not finite passes here, and is refused with its axis.
                 and all(isinstance(end, float) or _fits(Kind.NUMBER, end) for end in ends)
-                for ends in value.values()  # an end that is not finite is refused with its axis
+                for ends in value.values()
             )
 
 

@@ -64,7 +64,8 @@ def stages(
 def _parsed(text: str, where: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # escapes and the like are the author's business
+            # Invalid escapes and the like concern only the author.
+            warnings.simplefilter("ignore")
             return syntax_tree(text)
     except SyntaxError as error:
         raise ProblemError(

@@ -199,7 +199,8 @@ def _without_secrets(files: Mapping[str, bytes]) -> dict[str, bytes]:
     cleaned = dict(files)
     for name in files:
         if name.endswith((".yaml", ".yml")) and b"llm" in files[name]:
-            with contextlib.suppress(ProblemError):  # a file that is not YAML is no configuration
+            # A file that is not YAML is no configuration.
+            with contextlib.suppress(ProblemError):
                 text = decoded(files[name], name)
                 cleaned[name] = config_yaml.without_secrets(text, name).encode()
     return cleaned

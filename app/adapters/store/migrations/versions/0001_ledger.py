@@ -375,6 +375,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.execute("ALTER TABLE runs DROP CONSTRAINT runs_parent_exists")  # proposals refer to runs
+    # Runs and proposals refer to each other, so one constraint goes first.
+    op.execute("ALTER TABLE runs DROP CONSTRAINT runs_parent_exists")
     for table in _TABLES:
         op.execute(f"DROP TABLE {table}")
