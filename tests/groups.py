@@ -3,12 +3,10 @@
 `tests/conftest.py` loads this module as a plug-in of pytest.
 """
 
-import os
-
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
-PROCESSES = 4
-"""Two for each of two cores, because many tests wait."""
 DEPLOYMENT = "deployment"
 """The group of the tests that share the Compose project."""
 ATTACKS = "tests/integration/test_sandbox_attacks.py"
@@ -29,30 +27,25 @@ def group(nodeid: str) -> str:
     return f"{path}::{name}" if path == ATTACKS else path
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Returns how many processes `-n auto` means; 0 is this one.
+class GroupScheduling(LoadScopeScheduling):
+    """Has one process run all tests of a group.
 
-    The names that `--last-failed` reads are those of tests in one process.
+    `--dist loadgroup` of pytest-xdist 3.8 has no effect with pytest 9.2:
+    https://github.com/pytest-dev/pytest-xdist/issues/1386
     """
-    return 0 if config.option.lf else PROCESSES
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    return GroupScheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begins with the groups that take longest, so that no process idles at the end."""
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item.nodeid)))
     items.sort(key=lambda item: _weight(group(item.nodeid)))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Removes the group from the name of a test, where pytest prints the name and remembers it.
-
-    The processes that run the tests need the name as pytest-xdist has made it.
-    """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        report.nodeid = report.nodeid.removesuffix(f"@{group(report.nodeid)}")
 
 
 def _weight(group: str) -> int:

@@ -23,15 +23,14 @@ def test_after():
 OTHERS = """
 import os, pytest
 
-@pytest.fixture(scope="module")
-def process():
-    return os.getpid()
-
-@pytest.mark.parametrize("n", range(20))
-def test_many(process, n):
-    assert os.getpid() == process
+class TestSome:
+    @pytest.mark.parametrize("n", range(20))
+    def test_many(self, n):
+        with open(__file__ + ".processes", "a") as file:
+            print(os.getpid(), file=file)
 
 def test_that_fails():
+    TestSome().test_many(0)
     assert False, "for a reason"
 
 def test_that_is_skipped():
@@ -71,17 +70,19 @@ def test_each_class_of_attacks_is_a_group() -> None:
     attacks = "tests/integration/test_sandbox_attacks.py::TestContainers"
 
     assert group(f"{attacks}::test_one[x]") == attacks
-    assert group(f"{attacks}::test_other@{attacks}") == attacks
 
 
-def test_failures_are_named_without_their_group_and_can_be_run_again(tmp_path: Path) -> None:
-    first = run(tmp_path, "-n", "2", test_others=OTHERS, test_few="def test_it(): pass")
+def test_a_group_is_run_by_one_process_and_its_failures_can_be_run_again(tmp_path: Path) -> None:
+    modules = {"test_others": OTHERS, "test_more": OTHERS, "test_few": "def test_it(): pass"}
+    first = run(tmp_path, "-n", "2", **modules)
+    processes = [set(path.read_text().split()) for path in tmp_path.glob("*.processes")]
     again = run(tmp_path, "--last-failed")
 
     assert re.search(r"FAILED \S*test_others\.py::test_that_fails - ", first)
     assert re.search(r"SKIPPED \[1\] \S*test_others\.py:\d+: a lack", first)
-    assert "1 failed, 21 passed, 1 skipped in" in first
-    assert "1 failed in" in again
+    assert "2 failed, 41 passed, 2 skipped in" in first
+    assert [len(each) for each in processes] == [1, 1]
+    assert "2 failed in" in again
 
 
 def test_a_process_that_ends_fails_its_test_and_the_run(tmp_path: Path) -> None:

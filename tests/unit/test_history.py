@@ -25,5 +25,5 @@ def test_the_subjects_of_commits_are_short(repository: Path) -> None:
 
 
 def test_a_folder_without_history_is_skipped(tmp_path: Path) -> None:
-    with pytest.raises(pytest.skip.Exception, match=r"there is no history to read: .*git"):
+    with pytest.raises(pytest.skip.Exception, match="there is no history to read"):
         subjects(tmp_path)
