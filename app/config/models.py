@@ -95,16 +95,15 @@ _Timeout: TypeAlias = Annotated[
     Field(
         gt=0,
         description="Seconds of silence between two tokens of a reply, after which the attempt "
-        "ends; its length has no limit. Five times as long is waited for a first token until 30 "
-        "are known.",
+        "ends. Five times as long is waited for a first token until 30 are known.",
     ),
 ]
 _MinTimeout: TypeAlias = Annotated[
     float | None,
     Field(
         gt=0,
-        description="Lower bound in seconds of the wait for a first token, which follows from "
-        "recent ones; five times `llm.timeout_seconds` switches adapting off.",
+        description="Lower bound in seconds of the adaptive wait for a first token; five times "
+        "`llm.timeout_seconds` switches adapting off.",
     ),
 ]
 _Deadline: TypeAlias = Annotated[
@@ -130,7 +129,7 @@ _MaxInFlight: TypeAlias = Annotated[
 ]
 _FailoverAfter: TypeAlias = Annotated[
     int | None,
-    Field(ge=1, description="Failed attempts in a row after which a model rests for a while."),
+    Field(ge=1, description="Failed attempts in a row after which a model rests."),
 ]
 _FailoverRest: TypeAlias = Annotated[
     float | None,
@@ -150,7 +149,7 @@ class RequestSettings(BaseModel):
     base_url: Annotated[str, AfterValidator(sound_address)] | None = None
     """Address of an OpenAI-compatible endpoint, as http://HOST:PORT/v1."""
     api_key_variable: str | None = None
-    """Environment variable that holds the key. Without a value, the provider's usual one."""
+    """Environment variable of the key. Without a value, the provider's usual one."""
     temperature: _Temperature = None
     top_p: float | None = Field(None, gt=0, le=1)
     """Share of the probability that tokens are sampled from. Without a value, the endpoint
@@ -168,26 +167,25 @@ class RequestSettings(BaseModel):
     """Requests in flight at which the adaptive window of an endpoint begins. Without a value, 32,
     or `llm.max_in_flight` if that is less."""
     parallel_generations: int | None = Field(None, ge=1)
-    """Most requests of the whole deployment at one endpoint. Without a value, any number."""
+    """Most requests of the whole deployment at one endpoint."""
     seeded: bool | None = None
     """Whether requests have a seed, where the endpoint takes one. Without a value, those of a
-    `--reproducible` run do. vLLM samples seeded requests one by one."""
+    `--reproducible` run do. vLLM samples them one by one."""
     bind_replies: bool | None = None
-    """Whether the reply to a prompt that asks for a function or a program begins with its header,
-    from which the model goes on. Without a value, true where the endpoint says that it can, and the
-    model does not think before it answers."""
+    """Whether the reply to a prompt for a function or a program begins with its header. Without a
+    value, true where the endpoint says that it can, and the model does not think before it
+    answers."""
     reasoning_effort: str | None = None
     """Reasoning effort, for models that take one, such as `low`."""
     extra_body: dict[str, JsonValue] | None = None
-    """Further fields of the body of each request, such as vLLM's `top_k` and
-    `structured_outputs`."""
+    """Further fields of the body of each request, such as vLLM's `top_k`."""
     usd_per_million_prompt_tokens: float | None = Field(None, ge=0, le=MOST)
-    """US dollars for a million prompt tokens. Without a value, the price is unknown."""
+    """US dollars for a million prompt tokens."""
     usd_per_million_cached_tokens: float | None = Field(None, ge=0, le=MOST)
-    """US dollars for a million prompt tokens that the endpoint had in its cache. Without a value,
-    the price of other prompt tokens."""
+    """US dollars for a million prompt tokens from the endpoint's cache. Without a value, the price
+    of other prompt tokens."""
     usd_per_million_completion_tokens: float | None = Field(None, ge=0, le=MOST)
-    """US dollars for a million completion tokens. Without a value, the price is unknown."""
+    """US dollars for a million completion tokens."""
 
     @field_validator("extra_body")
     @classmethod
@@ -225,8 +223,8 @@ class RoleSettings(RequestSettings):
     """Mix of models: each has a `name`, a `weight` and any setting of this section that differs for
     it. Null for no model."""
     model: str | None = None
-    """Name of the only model; short for `models` with one entry. `auto`: that of a server on this
-    machine, see [local-models.md](local-models.md)."""
+    """Name of the only model; short for `models` with one entry. `auto`: that of a [server on this
+    machine](local-models.md)."""
 
     failover_after: _FailoverAfter = None
     failover_rest_seconds: _FailoverRest = None
@@ -265,23 +263,23 @@ class ModelSettings(RoleSettings):
     failover_after: _FailoverAfter = 3
     failover_rest_seconds: _FailoverRest = 30.0
     adaptive_weights: bool = False
-    """Whether the model that writes a child is drawn by what came of the run's earlier children and
-    what they cost; only one in ten is drawn by weight."""
+    """Whether the model that writes a child is drawn by the results and costs of the run's earlier
+    children; only one in ten is drawn by weight."""
     cache: bool = False
-    """Whether the reply that any run received to the same request is used again."""
+    """Whether the reply of any run to the same request is used again."""
     repair_turns: int = Field(1, ge=0, le=5)
-    """Times that a corrected reply is requested for an unusable one."""
+    """Corrected replies that are requested for an unusable one."""
     refiner_share: float | None = Field(None, ge=0, le=1)
-    """Share of due children that the role `refiner` writes. Without a value, 0.5 where a refiner is
-    configured, else 0."""
+    """Share of due children that the role `refiner` writes. Without a value, 0.5 with a refiner,
+    else 0."""
     refiner_top: int = Field(3, ge=0)
     """Children of this many fittest programs of an island are due for the refiner; at most
     `search.top_programs`."""
     refiner_stalled: int = Field(3, ge=0, le=3)
-    """Children of a parent are due for the refiner when this many of its newest children were no
+    """Children of a parent are due for the refiner when this many of its newest ones were no
     better."""
     answers: str = ".evoq/answers"
-    """Folder of the prompts for the provider `human`, and of its replies."""
+    """Folder of prompts and replies for the provider `human`."""
     feedback: Annotated[
         bool, Fixed("the judges' ratings are a part of every program's measurement")
     ] = False

@@ -1,6 +1,6 @@
 """Every key of OpenEvolve's config.yaml, and what becomes of it here.
 
-One row a key.  `docs/openevolve.md` shows the same table; a test compares the two.
+`docs/openevolve.md` shows the same keys, grouped by their outcome; a test compares the two.
 `parallel_generations` and `controller.task_buffer` are keys of the plan to distribute OpenEvolve.
 """
 
@@ -42,23 +42,20 @@ class Key:
     nullable: bool = False
 
 
-_LEDGER = "the ledger keeps every program, evaluation and event, and a run resumes from it"
-_PROMPTS = "the ledger keeps each prompt and the reply to it, see `prompts.log_prompts`"
-_LOGS = "a process logs to its standard error, whatever problem it works on"
+_LEDGER = "the ledger keeps every program, evaluation and event"
+_PROMPTS = "the ledger keeps prompts and replies: `prompts.log_prompts`"
+_LOGS = "a process logs to its standard error"
 _DEAD = "OpenEvolve itself never reads it"
-_WORKERS = "worker processes are set where workers are started, not by a problem"
+_WORKERS = "worker processes are set where workers are started"
 _ARTIFACTS = "artifacts live in the ledger, bounded for each evaluation"
-_SHOWN = "prompts contain numbers of programs: the fittest, then others drawn from all cells"
-_EMBEDDING = (
-    "duplicates are found by a fingerprint of the source; `llm.roles.embedder` and "
-    "`search.similarity` compare embeddings before an evaluation"
-)
+_SHOWN = "prompts contain fixed numbers of programs"
+_EMBEDDING = "`llm.roles.embedder` and `search.similarity` compare embeddings"
 _TRACE = "the ledger records every proposal: `evoq metrics RUN --format jsonl`"
-_CLIENTS = "models are reached through OpenAI-compatible endpoints only"
-_MANUAL = "a person is asked where `llm.provider=human` says so, through files or `evoq answer`"
-_DESCRIPTION = "prompts always contain programs, never descriptions in their place"
-_SEED = "the seed of every request follows from the top-level `random_seed`"
-_RETRIED = "a failure of a program is stored, and only a failure of the machinery is retried"
+_CLIENTS = "endpoints are OpenAI-compatible"
+_MANUAL = "a person is asked with `llm.provider=human`"
+_DESCRIPTION = "prompts always contain programs"
+_SEED = "seeds of requests follow from the top-level `random_seed`"
+_RETRIED = "only failures of the machinery are retried"
 
 _I, _N, _T, _S = Kind.INTEGER, Kind.NUMBER, Kind.TRUTH, Kind.TEXT
 
@@ -97,9 +94,9 @@ KEYS: tuple[Key, ...] = (
     Key("llm.models", Kind.MODELS, shapes="`llm.models`"),
     Key("llm.evaluator_models", Kind.MODELS, shapes="`llm.roles.judge.models`"),
     Key("llm.primary_model", _S, shapes="the first of `llm.models`", nullable=True),
-    Key("llm.primary_model_weight", _N, shapes="its weight", nullable=True),
+    Key("llm.primary_model_weight", _N, shapes="the weight of this model", nullable=True),
     Key("llm.secondary_model", _S, shapes="the next of `llm.models`", nullable=True),
-    Key("llm.secondary_model_weight", _N, shapes="its weight", nullable=True),
+    Key("llm.secondary_model_weight", _N, shapes="the weight of this model", nullable=True),
     Key("llm.temperature", _N, setting="llm.temperature", nullable=True),
     Key("llm.top_p", _N, setting="llm.top_p", nullable=True),
     Key("llm.max_tokens", _I, setting="llm.max_tokens"),

@@ -84,31 +84,29 @@ class NestedSettings(Section):
     """Runs inside the run, which the operator `search` begins; they have none inside them."""
 
     strategy: str | None = None
-    """Name of the recipe that each run inside follows. Without a value, there are none."""
+    """Recipe of each run inside. Without a value, there are none."""
     proposals: int = Field(10, ge=1)
-    """Most children that each of them may propose. They are set aside from `budget.proposals` when
-    the proposal of the operator `search` is planned, and what is left of them is given back."""
+    """Most children that each of them may propose, of `budget.proposals`."""
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Parameters of their recipe that are no settings of `search`."""
     operators: dict[str, float] | None = None
-    """Their operators and weights. Without a value, those that a run without `nested.strategy` has
-    by default."""
+    """Their operators and weights. Without a value, the default mix."""
 
 
 class QueueSettings(Section):
     """Back-pressure, and the recovery of lost work."""
 
     generating: int | None = Field(None, ge=1, le=MOST)
-    """Most proposals that wait for their operator. Without a value, it follows from measurements
-    and from what the workers hold."""
+    """Most proposals that wait for their operator. Without a value, it follows from
+    measurements."""
     evaluating: int | None = Field(None, ge=1, le=MOST)
     """Proposals under test from which on no further proposal is planned. Without a value, it
-    follows from measurements and from what the workers hold."""
+    follows from measurements."""
     trials_at_once: int | None = Field(None, ge=1, le=MOST)
-    """Most trials of the run that are in a sandbox at once, over all workers. Without a value, as
-    many as the workers have places."""
+    """Most trials of the run that are in a sandbox at once. Without a value, as many as the workers
+    have places."""
     weight: float = Field(1.0, gt=0, le=MOST)
-    """Share of the workers that the run has beside other runs, relative to their weights."""
+    """Share of the workers that the run has, relative to other runs' weights."""
     lease_seconds: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Seconds after which the lease of a step expires if its worker does not renew it."""
     redeliver_seconds: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
@@ -123,7 +121,7 @@ class SandboxSettings(Section):
     """How programs are isolated."""
 
     backend: Annotated[Literal["auto", "process", "docker"], Owner.WORKER] = "auto"
-    """Isolation of programs: `docker` is containers, `process` is child processes, `auto` is
+    """Isolation of programs: `docker` (containers), `process` (child processes), or `auto`:
     containers where a Docker engine answers, else child processes, unless the worker may open the
     engine's socket."""
     mode: Annotated[Literal["guarded", "compatible"] | None, BY_MEASUREMENTS] = None
@@ -132,42 +130,42 @@ class SandboxSettings(Section):
     compare_modes: Annotated[bool, Owner.COMMAND] = True
     """Whether `evoq check` measures the seeds in both modes."""
     image: Annotated[str, BY_MEASUREMENTS] = "evoqueue-sandbox:1"
-    """Container image that trials run in, in place of what the problem brings. As a variable of a
-    worker: the image that trials of other problems run in, and that dependencies are added to."""
+    """Container image that trials run in, in place of the problem's. As a variable of a worker: the
+    default image, which dependencies are added to."""
     runtime: Annotated[str, Owner.WORKER] = ""
     """OCI runtime of containers, such as `runsc`. Without a value, the engine's default."""
     seccomp: Annotated[str, Owner.WORKER] = ""
     """Seccomp profile of containers: a path, or `engine` for the engine's own. Without a value,
     Evoqueue's."""
     cpus: Annotated[float, Owner.WORKER] = Field(1.0, gt=0)
-    """CPUs that the programs of one container may use together."""
+    """CPUs of the programs of one container together."""
     cells: Annotated[int | None, Owner.WORKER] = Field(None, ge=1)
-    """Trials that one worker runs at once, each in a warm sandbox: another name of
+    """Trials that one worker runs at once, each in a warm sandbox; also
     `EVOQ_EVALUATE_CONCURRENCY`. Without a value, one for each core, and at least 4."""
     spares: Annotated[int, Owner.WORKER] = Field(1, ge=0)
-    """Booted warm sandboxes that a worker keeps ready beyond those in use."""
+    """Booted warm sandboxes that a worker keeps ready."""
     trials_per_cell: Annotated[int, Owner.WORKER] = Field(500, ge=1)
     """Trials after which a warm sandbox is replaced."""
     minutes_per_cell: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Age in minutes at which a warm sandbox is replaced, or ends if it is idle."""
     trials_per_evaluator: Annotated[int, Owner.WORKER] = Field(50, ge=1)
-    """Trials that one process of a guarded evaluator measures, as long as it finds no
-    difference between itself and a fresh one. 1 starts a process for each trial."""
+    """Trials that one process of a guarded evaluator measures, as long as it is like a fresh one. 1
+    starts a process for each trial."""
     one_container_per_trial: Annotated[bool, Owner.WORKER] = False
-    """Whether every trial has a container of its own, never a warm one."""
+    """Whether every trial has a container of its own."""
     owner: Annotated[str, Owner.WORKER] = ""
-    """Name of the deployment, on an engine that several share. A worker removes what killed workers
-    left only where their deployment has the same name."""
+    """Name of the deployment, on an engine that several share: a worker removes only its
+    deployment's remains."""
     environments: Annotated[str, Owner.WORKER] = ""
-    """Folder of the virtual environments of problems. Without a value, a folder in the user's
+    """Folder of the virtual environments of problems. Without a value, it is in the user's
     cache."""
     build_minutes: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Minutes that the build of an image may take."""
     build_hosts: Annotated[str, Owner.WORKER] = ""
-    """Hosts beside the package index that an installation into an environment may reach: names,
-    with `:PORT` where it is not 443, separated by spaces."""
+    """Hosts beside the package index that an installation may reach: names, with `:PORT` where it
+    is not 443, separated by spaces."""
     unisolated_builds: Annotated[bool, Owner.WORKER] = False
-    """Whether packages are installed, and used, also where nothing isolates what they run."""
+    """Whether packages are installed, and used, also without isolation."""
     wall_seconds: float | None = Field(None, gt=0)
     """Time-out of one stage in seconds. Without a value, the problem decides."""
     memory_mib: int | None = Field(None, ge=16)
@@ -183,8 +181,8 @@ class SandboxSettings(Section):
     processes: int | None = Field(None, ge=1)
     """Processes of one trial at once. Without a value, 64."""
     unbounded_processes: Annotated[bool, Owner.WORKER] = False
-    """Whether child processes isolate programs even where nothing bounds the number of processes
-    that a program starts, or what it writes."""
+    """Whether child processes isolate programs even where nothing bounds their number or what they
+    write."""
     open_files: int | None = Field(None, ge=3)
     """Open files of one process of a trial. Without a value, 256."""
 
@@ -266,32 +264,30 @@ class Settings(BaseSettings):
     )
 
     database_url: SecretStr | None = None
-    """Address of Postgres. Without a value, an embedded Postgres is started."""
+    """Address of Postgres. Without a value, it is embedded."""
     redis_url: SecretStr | None = None
-    """Address of Redis. Without a value, an embedded Valkey is started."""
+    """Address of Redis. Without a value, an embedded Valkey is used."""
     home: str = ".evoq"
     """Folder of the embedded stack and of what this machine remembers."""
     database_connections: int = Field(16, ge=1)
-    """Most database connections of one process; a worker has one more, for notices of
-    withdrawn steps."""
+    """Most database connections of one process; a worker has one more."""
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
     queue: QueueSettings = QueueSettings()
     dashboard_token: SecretStr | None = None
     """Token that a dashboard asks for. Without a value, a random one for each start."""
     dashboard_hosts: str = ""
-    """Names that browsers reach a dashboard by, with commas between them."""
+    """Names of the dashboard in browsers, separated by commas."""
     nice: int | None = Field(None, ge=0, le=19)
-    """Least `nice` value of a worker and of its trials: other programs of the machine go first.
-    Without a value, 10 in an embedded stack, and as it was started in a deployment."""
+    """Least `nice` value of a worker and of its trials. Without a value, 10 in an embedded stack,
+    and as it was started in a deployment."""
     metrics_address: str | None = None
-    """Address at which a worker serves its `/metrics`, as 0.0.0.0:9464. Without a value, they are
-    not served."""
+    """Address of a worker's `/metrics`, as 0.0.0.0:9464. Without a value, they are not served."""
     vllm_model: str | None = None
-    """Model that a worker of the queue `gpu` loads into its own process. Without a value, it sends
-    requests to endpoints."""
+    """Model that a worker of the queue `gpu` loads itself. Without a value, it sends requests to
+    endpoints."""
     vllm_name: str | None = None
-    """Name by which runs refer to the loaded model. Without a value, `EVOQ_VLLM_MODEL`."""
+    """Name of the loaded model in runs. Without a value, `EVOQ_VLLM_MODEL`."""
     vllm_args: str = ""
     """Arguments of `vllm serve` as one line."""
     vllm_metrics_port: int | None = Field(None, ge=1, le=65535)
@@ -299,11 +295,11 @@ class Settings(BaseSettings):
     llm_max_in_flight: int | None = Field(None, ge=1)
     """Most requests of this process at all endpoints together."""
     llm_target_in_flight: int | None = Field(None, ge=1)
-    """Requests in flight at which the adaptive window of this process begins, instead of a run's
+    """Requests in flight at which the adaptive window of this process begins, instead of
     `llm.target_in_flight`."""
     llm_parallel_generations: int | None = Field(None, ge=1)
-    """Most requests of the whole deployment at one endpoint, whatever the run; the lower of this
-    and a run's `llm.parallel_generations` holds."""
+    """Most requests of the whole deployment at one endpoint; the lower of this and a run's
+    `llm.parallel_generations` holds."""
 
     def of_worker(self) -> dict[str, Any]:
         """Returns the settings that this process owns as a worker, by dotted key."""

@@ -17,50 +17,50 @@ class PromptRules:
     """
 
     templates: dict[str, str] = field(default_factory=dict)
-    """Texts that replace packaged templates, by name; and texts of other names, which
-    `prompts.system_message` may name."""
+    """Texts that replace packaged templates, by name, and texts that `prompts.system_message` may
+    name."""
     system_message: str = ""
     """System prompt: a text, or the name of a template. Without a value, the problem's
     instructions."""
     template_variations: dict[str, list[str]] = field(default_factory=dict)
-    """For each `{key}` in a template, texts of which one is drawn for each prompt."""
+    """For each `{key}` in a template, texts of which one is drawn."""
     use_template_stochasticity: bool = True
     """Whether the texts of `prompts.template_variations` are drawn at random; otherwise the first
     is used."""
     num_top_programs: int | None = field(default=None, metadata={"ge": 0})
-    """Number of fittest programs that are shown. Without a value, `search.top_programs`."""
+    """Number of fittest programs. Without a value, `search.top_programs`."""
     num_diverse_programs: int | None = field(default=None, metadata={"ge": 0})
-    """Number of other programs that are shown. Without a value, `search.inspirations`."""
+    """Number of other programs. Without a value, `search.inspirations`."""
     include_artifacts: bool = True
     """Whether the artifacts of the parent are shown."""
     max_artifact_bytes: int = field(default=20_480, metadata={"ge": 0})
-    """Characters that are shown of each artifact."""
+    """Characters of each artifact that are shown."""
     artifact_security_filter: bool = True
-    """Whether what looks like a secret is removed from artifacts and messages of failures."""
+    """Whether what looks like a secret is removed from artifacts and messages."""
     max_prompt_tokens: int = field(default=32_000, metadata={"ge": 0})
-    """Tokens, as estimated, of the longest prompt, its system text included."""
+    """Estimated tokens of the longest prompt, its system text included."""
     failure_messages: bool = False
-    """Whether the message of a failed trial and what it printed are quoted; they can contain inputs
-    that the program is tested on."""
+    """Whether the message and output of a failed trial are quoted; they can contain hidden
+    inputs."""
     suggest_simplification_after_chars: int | None = field(default=None, metadata={"ge": 0})
-    """Characters of source from which on a prompt suggests a simpler program; null for never."""
+    """Characters of source above which a prompt suggests a simpler program; null for never."""
     include_changes_under_chars: int | None = field(default=100, metadata={"ge": 0})
-    """Characters of changes up to which an inspiration is labelled with them; null for never."""
+    """Characters of changes up to which they label an inspiration; null for never."""
     concise_implementation_max_lines: int | None = field(default=10, metadata={"ge": 0})
     """Lines up to which an inspiration is labelled as concise; null for never."""
     comprehensive_implementation_min_lines: int | None = field(default=50, metadata={"ge": 0})
     """Lines from which on an inspiration is labelled as comprehensive; null for never."""
     diff_summary_max_line_len: int = field(default=100, metadata={"ge": 0})
-    """Characters that are shown of each line of a summary of changes."""
+    """Characters of each line in a summary of changes."""
     diff_summary_max_lines: int = field(default=30, metadata={"ge": 0})
-    """Lines that are shown of each block in a summary of changes."""
+    """Lines of each block in a summary of changes."""
     functions_per_prompt: int = field(default=2, metadata={"ge": 0})
     """Versions of the function, the parent's included, that a prompt of the operator `complete`
     contains."""
     log_prompts: bool = True
-    """Whether the ledger keeps the text of each prompt; `evoq show` and the dashboard show it."""
+    """Whether the ledger keeps the text of each prompt."""
     max_logged_chars: int = field(default=100_000, metadata={"ge": 1})
-    """Characters that the ledger keeps of the system text, and of the user text, of a prompt."""
+    """Characters that the ledger keeps of each text of a prompt."""
     function: Annotated[str, Fixed("it is the function that the run evolves")] = ""
     """Name of the function that the operator `complete` evolves. Without a value, the program says
     which."""

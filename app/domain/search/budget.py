@@ -33,11 +33,11 @@ class Budget:
     """
 
     proposals: int = field(default=100, metadata={"ge": 1, "le": MOST})
-    """Children the run may propose; its seeds do not count."""
+    """Children the run may propose, without seeds."""
     wall_seconds: float | None = field(default=None, metadata={"gt": 0})
-    """Seconds the run may take from its creation on, pauses included."""
+    """Seconds the run may take, pauses included."""
     tokens: int | None = field(default=None, metadata={"ge": 1, "le": LARGEST_INTEGER})
-    """Tokens the run may use, of prompts and completions together."""
+    """Tokens the run may use, of prompts and completions."""
     cost_usd: float | None = field(default=None, metadata={"gt": 0})
     """US dollars the run's completions may cost."""
 

@@ -55,7 +55,7 @@ class BeamRecipe:
     Attributes:
       width: Programs of a level that have children.
       children: Of each of them.
-      deadline_seconds: Seconds until the deadline of a level. Without a value, it has none.
+      deadline_seconds: Seconds until the deadline of each level.
 
     Raises:
       ValueError: A parameter is out of range.

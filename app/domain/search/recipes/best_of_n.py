@@ -19,9 +19,9 @@ class BestOfNRecipe:
 
     Attributes:
       n: Children of a cohort.
-      commit: Whether the best one is admitted if it is better than its parent. Otherwise none is:
-        the ledger has the score of each child of the fittest initial program.
-      deadline_seconds: Seconds until the deadline of a cohort. Without a value, it has none.
+      commit: Whether the best one is admitted if it is better than its parent. Otherwise none is,
+        and the run is a data set of children of the fittest initial program.
+      deadline_seconds: Seconds until the deadline of each cohort.
 
     Raises:
       ValueError: A parameter is out of range.

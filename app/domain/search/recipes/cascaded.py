@@ -43,10 +43,10 @@ class CascadedRecipe:
 
     Attributes:
       fan_out: Children of a cohort: the first number after a cohort with a better program, the next
-        one after each cohort without, and then the last one.
+        one after each cohort without, at the end the last one.
       share: Of the programs of a cohort that are ready for the next stage, those that are measured
         there, rounded up.
-      deadline_seconds: Seconds until the deadline of a cohort. Without a value, it has none.
+      deadline_seconds: Seconds until the deadline of each cohort.
 
     Raises:
       ValueError: A parameter is out of range.

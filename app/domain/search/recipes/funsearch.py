@@ -102,18 +102,15 @@ class FunSearch:
     """The recipe.
 
     Attributes:
-      parents: Programs that a child is bred from; the fittest of them is the file that is changed.
-        The operator `complete` shows them as `NAME_v0`, `NAME_v1`…, as many as
-        `prompts.functions_per_prompt`.
-      temperature: Of the softmax over the scores of clusters, in units of fitness: of two clusters
-        whose scores differ by the temperature, one is drawn 2.7 times as often. Fitness of large
+      parents: Programs that a child is bred from; the fittest of them is changed. The operator
+        `complete` shows them, as many as `prompts.functions_per_prompt`.
+      temperature: Of the softmax over the scores of clusters, in units of fitness. Fitness of large
         numbers needs a higher one.
-      temperature_period: Programs that an island admits until the temperature, which falls linearly
-        towards 0, is back at its beginning.
+      temperature_period: Programs that an island admits while the temperature falls linearly
+        towards 0 and begins anew.
       cluster_size: Programs that a cluster keeps, the shortest.
-      reset_interval: Cohorts of an island between two resets: the half of the islands whose best is
-        worse is emptied, and each is founded by the best program of an island of the other half. 0
-        for never, and then for one island.
+      reset_interval: Cohorts of an island between two resets, which empty the worse half of the
+        islands and found each by the best program of another. 0 for never, and then for one island.
 
     Raises:
       ValueError: A parameter is out of range.

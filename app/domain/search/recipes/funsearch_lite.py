@@ -202,31 +202,28 @@ class FunSearchLite:
 
     Attributes:
       fresh: Programs from scratch in a generation of an island: children of an initial program
-        that are shown no inspirations.
+        without inspirations.
       mutations: Children of selected programs in a generation.
-      refinements: Children in a generation that the role `refiner` writes, one of each of the
-        fittest programs of the island. Without a model of that role, the generator writes them.
+      refinements: Children in a generation that the role `refiner`, or else the generator, writes,
+        one of each of the fittest programs of the island.
       top_k: Programs of a generation that are measured at the stages after the first.
-      steady: Whether cohorts have one proposal, so that nothing waits for the end of a generation.
-        A program goes on after the first stage if it is among the `top_k` of the newest `window`
-        programs of its island; this takes the place of the problem's first threshold.
+      steady: Whether cohorts have one proposal, which keeps workers busy where evaluations take
+        unequally long. A program goes on after the first stage if it is among the `top_k` of the
+        newest `window` programs of its island, in place of the problem's first threshold.
       window: The newest programs that `steady` compares. Without a value, those of a generation.
       population: Programs that an island keeps beside its initial ones.
-      elites: The fittest of the population, which stay whatever comes; the other places belong to
-        the newest programs. Without a value, all are elites.
-      survivors: The fittest programs of an island, among which the parent of a mutation is
-        selected.
-      selection: How the parent is selected: `tournament` takes the best of a few that are drawn
-        uniformly, `rank` and `weighted` draw with weights that fall with the rank or rise with the
-        fitness, `lexicase` takes one that is among the best on cases in a drawn order, so that
-        programs which are good at single cases are parents too.
+      elites: The fittest of the population, which stay; the other places belong to the newest
+        programs. Without a value, all are elites.
+      survivors: The fittest programs of an island, of which one is the parent of a mutation.
+      selection: How the parent is selected: `tournament` takes the best of a few drawn uniformly,
+        `rank` and `weighted` draw by rank or fitness, `lexicase` takes one that is among the best
+        on cases in a drawn order.
       tournament: Programs that a tournament compares.
-      distinct: Whether of programs whose scores and metrics are all equal only one is kept, the
-        shorter one.
-      topology: The islands that receive an island's migrants: the next (`ring`), both neighbours
-        (`ring-both`), all from island 0 and island 0 from all (`star`), or all (`all`).
+      distinct: Whether of programs with equal scores and metrics only the shortest is kept.
+      topology: The islands that receive migrants: the next (`ring`), both neighbours (`ring-both`),
+        all from island 0 and island 0 from all (`star`), or all (`all`).
       migrants: Fittest programs of an island that migrate.
-      deadline_seconds: Seconds until the deadline of a generation. Without a value, it has none.
+      deadline_seconds: Seconds until the deadline of each generation.
       migration_interval: Generations between two migrations.
       top_programs: The fittest others that are shown beside a parent.
 

@@ -158,15 +158,14 @@ class MapElites:
       exploration_ratio, exploitation_ratio, top_programs, inspirations: See
         `explore_or_exploit`.
       patience: Children, those in flight included, after which exploitation leaves the fittest
-        program of an island: of the ten fittest, the first three with fewer children are looked at,
-        and the one of the most generations is the parent; the fittest if none has fewer. Two of
-        three draws stay with the fittest, unless it is an initial program, until it has three times
-        as many children, or two duplicates among them. It has no effect where `search.archive_size`
-        is set. Without a value, a tenth of the budget, from 10 to 20.
+        program of an island for the one of the most generations among the first three with fewer
+        children of the ten fittest, if there is one. Two of three draws stay with the fittest,
+        unless it is an initial program, until it has three times as many children, or two
+        duplicates among them. No effect with `search.archive_size`. Without a value, a tenth of the
+        budget, from 10 to 20.
       refuse_clones: Whether a child whose scores and metrics all equal those of an elite of its
         island opens no new cell (a seed may); its `refused` event names that elite as `clone_of`.
-        Turn it off where equal metrics do not mean equal behaviour, as where an evaluator reports a
-        single coarse number.
+        Turn it off where equal metrics do not mean equal behaviour.
 
     Raises:
       ValueError: `patience` is below 1.

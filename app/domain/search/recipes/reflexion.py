@@ -37,10 +37,10 @@ class ReflexionRecipe:
     """The recipe.
 
     Attributes:
-      attempts: Attempts at a program, one after the other, until one is better; then the next
-        fittest program has as many.
+      attempts: Attempts at a program until one is better; then the next fittest program has as
+        many.
       parents: Fittest programs of an island that take turns.
-      deadline_seconds: Seconds until the deadline of an attempt. Without a value, it has none.
+      deadline_seconds: Seconds until the deadline of each attempt.
 
     Raises:
       ValueError: A parameter is out of range.

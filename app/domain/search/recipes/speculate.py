@@ -18,7 +18,7 @@ class SpeculateRecipe:
 
     Attributes:
       racers: Children of a cohort.
-      deadline_seconds: Seconds until the deadline of a cohort. Without a value, it has none.
+      deadline_seconds: Seconds until the deadline of each cohort.
 
     Raises:
       ValueError: A parameter is out of range.

@@ -133,10 +133,10 @@ class TournamentRecipe:
 
     Attributes:
       entrants: Children of a generation.
-      games: Games of a pair of programs in which each of the two begins, so it plays twice as many.
+      games: Games of a pair of programs in which each of the two begins.
       pairing: Who plays whom: everyone everyone (`round_robin`), the newcomers only the champion
-        and the runner-up, who play each other (`podium`), or who has not lost a match yet
-        (`bracket`, a single elimination, whose fitness is the share of the rounds that were won).
+        and the runner-up, who play each other (`podium`), or who has not lost yet (`bracket`, a
+        single elimination, whose fitness is the share of the rounds won).
 
     Raises:
       ValueError: A parameter is out of range.

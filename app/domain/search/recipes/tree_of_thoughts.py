@@ -59,7 +59,7 @@ class TreeOfThoughtsRecipe:
       breadth: Programs of a level that have children.
       thoughts: Children of each of them.
       depth: Levels of a tree below its root.
-      deadline_seconds: Seconds until the deadline of a level. Without a value, it has none.
+      deadline_seconds: Seconds until the deadline of each level.
 
     Raises:
       ValueError: A parameter is out of range.

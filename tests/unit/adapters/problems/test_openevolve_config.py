@@ -1,3 +1,5 @@
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -428,22 +430,41 @@ def test_a_template_folder_that_does_not_exist_is_refused(tmp_path):
     assert "template_dir" in refusal(tmp_path, "prompt: {template_dir: nowhere}\n").what
 
 
-def outcome(key: Key) -> str:
-    if key.setting:
-        return f"honoured as `{key.setting}`"
-    return f"honoured: {key.shapes}" if key.shapes else f"no effect, because {key.reason}"
+def rows(table: str) -> list[tuple[str, str]]:
+    """Returns the keys of a table, each with its right column; `NAME` is a key's last part."""
+    found = []
+    for row in table.splitlines():
+        if row.startswith("| `"):
+            keys, _, here = row[2:-2].partition(" | ")
+            for key in keys.split(", "):
+                name = key.strip("`").rpartition(".")[2]
+                found.append((key, re.sub(r"\bNAME`$", f"{name}`", here)))
+    return sorted(found)
+
+
+def effects(keys: Iterable[Key]) -> list[tuple[str, str]]:
+    """Returns the keys that have an effect, each with the setting or the part that it shapes."""
+    return sorted(
+        (f"`{key.name}`", f"`{key.setting}`" if key.setting else key.shapes)
+        for key in keys
+        if not key.reason
+    )
+
+
+def reasons(keys: Iterable[Key], section: str = "") -> list[tuple[str, str]]:
+    """Returns the keys without effect, each with the reason."""
+    return [(f"`{section}{key.name}`", key.reason) for key in keys if key.reason]
 
 
 def test_the_documentation_has_the_table_of_the_code():
     text = (Path(__file__).parents[4] / "docs" / "openevolve.md").read_text()
-    rows = {tuple(row[2:-2].split(" | ")) for row in text.splitlines() if row.startswith("| `")}
+    of_all, rest = text.partition("## Every key")[2].split("Entries of `llm.models`")
+    of_models, without_effect = rest.split("Keys without effect")
 
-    expected = {(f"`{key.name}`", outcome(key)) for key in (*KEYS, *MODEL_KEYS)}
-
-    assert expected <= rows
-    after = text[text.index("## Every key") :]
-    assert len([row for row in after.splitlines() if row.startswith("| `")]) == len(
-        [*KEYS, *MODEL_KEYS]
+    assert rows(of_all) == effects(KEYS)
+    assert rows(of_models) == effects(MODEL_KEYS)
+    assert rows(without_effect) == sorted(
+        [*reasons(KEYS), *reasons(MODEL_KEYS, section="llm.models.")]
     )
 
 
