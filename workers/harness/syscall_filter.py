@@ -266,15 +266,7 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
         add(_LOAD, _NUMBER_AT)
     if not permissions.counted_memory:
         lines += _memory_rules(column)
-        add(_EQUAL, _SET_OPTION[column], 0, 7)
-        add(_LOAD, _FIRST_ARGUMENT_AT + _ARGUMENT_BYTES)
-        add(_EQUAL, _OF_SOCKETS, 0, 4)
-        add(_LOAD, _FIRST_ARGUMENT_AT + 2 * _ARGUMENT_BYTES)
-        add(_EQUAL, _SEND_BUFFER, 1, 0)
-        add(_EQUAL, _RECEIVE_BUFFER, 0, 1)
-        # The call succeeds without effect, as above the kernel's own cap.
-        add(_RETURN, _ERRNO)
-        add(_LOAD, _NUMBER_AT)
+        lines += _buffer_rules(column)
     if not permissions.locks:
         add(_EQUAL, _FLOCK[column], 0, 1)
         # Without an effect and without an error: libraries lock files that nobody else can reach.
@@ -319,6 +311,20 @@ def _memory_rules(column: int) -> list[Instruction]:
         (_LOAD, 0, 0, length),
         (_AT_LEAST, 0, 1, LARGEST_SHARED_BYTES + 1),
         (_RETURN, 0, 0, _ERRNO | errno.ENOMEM),
+        (_LOAD, 0, 0, _NUMBER_AT),
+    ]
+
+
+def _buffer_rules(column: int) -> list[Instruction]:
+    """Returns the rules by which a socket keeps its buffers: the call succeeds without effect."""
+    return [
+        (_EQUAL, 0, 7, _SET_OPTION[column]),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_AT + _ARGUMENT_BYTES),
+        (_EQUAL, 0, 4, _OF_SOCKETS),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_AT + 2 * _ARGUMENT_BYTES),
+        (_EQUAL, 1, 0, _SEND_BUFFER),
+        (_EQUAL, 0, 1, _RECEIVE_BUFFER),
+        (_RETURN, 0, 0, _ERRNO),
         (_LOAD, 0, 0, _NUMBER_AT),
     ]
 

@@ -396,6 +396,27 @@ class Kinds:
                 return self._attribute(self._value(value, scope), name)
             case ast.Subscript(value=value, slice=index):
                 return self._subscript(self._value(value, scope), index, scope)
+            case ast.Lambda(args=arguments, body=body):
+                for name in argument_names(arguments):
+                    if not self._read:
+                        scope.names.setdefault(name, Value(Kind.UNKNOWN, symbol=f"lambda.{name}"))
+                self._value(body, scope)
+                return Value(Kind.UNKNOWN, symbol="lambda")
+            case ast.JoinedStr():
+                return TEXT
+            case ast.NamedExpr(target=target, value=value):
+                named = self._value(value, scope)
+                self._bind(target, named, scope, value)
+                return named
+            case ast.Starred(value=value) | ast.Await(value=value):
+                self._value(value, scope)
+            case _:
+                return self._of_collection(node, scope)
+        return _MIXED
+
+    def _of_collection(self, node: ast.expr, scope: Scope) -> Value:
+        """Returns the value of a display or of a comprehension; of anything else, a mixed one."""
+        match node:
             case ast.List(elts=parts) | ast.Set(elts=parts):
                 known = [self._value(part, scope) for part in parts]
                 return Value(Kind.LIST, (_all_joined(known),) if known else ())
@@ -414,20 +435,6 @@ class Kinds:
                 self._comprehension(node.generators, scope)
                 self._value(key, scope)
                 return _bounded(Kind.MAPPING, (self._value(part, scope),))
-            case ast.Lambda(args=arguments, body=body):
-                for name in argument_names(arguments):
-                    if not self._read:
-                        scope.names.setdefault(name, Value(Kind.UNKNOWN, symbol=f"lambda.{name}"))
-                self._value(body, scope)
-                return Value(Kind.UNKNOWN, symbol="lambda")
-            case ast.JoinedStr():
-                return TEXT
-            case ast.NamedExpr(target=target, value=value):
-                named = self._value(value, scope)
-                self._bind(target, named, scope, value)
-                return named
-            case ast.Starred(value=value) | ast.Await(value=value):
-                self._value(value, scope)
         return _MIXED
 
     def _comprehension(self, generators: Sequence[ast.comprehension], scope: Scope) -> None:
