@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from app.client import target
 from app.dashboard.server import Place, Serving, serving
 from app.domain.operator import Completion
 from app.domain.run import Run
@@ -19,6 +20,7 @@ from tests.engine.test_dashboard import NO_QUEUE, TOKEN, get
 from tests.engine.test_replies import Answering
 from tests.engine.test_validation import TOY
 from tests.integration.cli import Evoq
+from tests.unit.cli.remedies import replace_everywhere
 
 BUDGET = 4
 COMPARISON = "compare-1"
@@ -31,7 +33,7 @@ def evoq(
 ) -> Evoq:
     monkeypatch.setenv("EVOQ_DATABASE_URL", database)
     monkeypatch.setenv("EVOQ_REDIS_URL", NO_QUEUE)
-    monkeypatch.setattr("app.client.target.stored_problem", lambda store, run: TOY)
+    replace_everywhere(monkeypatch, target, "stored_problem", lambda store, run: TOY)
     return Evoq(capsys)
 
 

@@ -42,8 +42,8 @@ def test_so_is_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
         given.append(local)
         return SimpleNamespace()
 
-    monkeypatch.setattr("app.client.plan.plan_run", plan)
-    monkeypatch.setattr("app.client.plan.load_problem", lambda *_, strict: problem())
+    monkeypatch.setattr("app.cli.compare.plan_run", plan)
+    monkeypatch.setattr("app.cli.compare.load_problem", lambda *_, strict: problem())
 
     for local in (True, False):
         compare._planned(
