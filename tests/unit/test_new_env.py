@@ -66,6 +66,18 @@ def test_a_file_that_exists_is_left_as_it_is(checkout: Path) -> None:
     assert sorted(path.name for path in checkout.iterdir()) == [".env", ".env.example", "infra"]
 
 
+def test_settings_without_effect_in_an_existing_file_are_named(checkout: Path) -> None:
+    known = "EVOQ_EXTRAS=[otel]\n#EVOQ_QUEUE__BATCH=2\n"
+    (checkout / ".env").write_text(f"{known}EVOQ_QUEUE__LEASE_SECONDS=60\n")
+
+    notices = new_env(checkout).stderr.splitlines()[1:]
+
+    assert [notice.partition(": ")[2].split()[0] for notice in notices] == [
+        "EVOQ_QUEUE__LEASE_SECONDS"
+    ]
+    assert "has no effect in .env; move it to workers.env or runs.env" in notices[0]
+
+
 def test_with_containers_the_group_of_the_socket_is_written(checkout: Path) -> None:
     address = checkout / "docker.sock"
     with socket.socket(socket.AF_UNIX) as listener:
