@@ -121,7 +121,7 @@ def line(status: RunStatus) -> str:
 
 
 def best_text(progress: Progress) -> str:
-    """Returns the best fitness, told apart from the one before and from that of the seeds."""
+    """Returns the best fitness with digits that differ from the one before and from the seeds."""
     return number_text(progress.best, progress.best_before, *progress.told_apart)
 
 

@@ -4,7 +4,7 @@ import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from app import bootstrap
@@ -25,6 +25,7 @@ from app.domain.program import Program, ProgramId
 from app.domain.search.promotion import Shortfall, shortfall
 from app.ports.protocols import Sandbox
 from app.reports.artifacts import artifacts_document
+from app.reports.program import failure_document
 
 PYTHON = ".py"
 """Suffix of the programs that can run in both modes."""
@@ -92,7 +93,7 @@ class Measurement:
             "fitness_names": list(self.fitness_names),
             "metrics": dict(self.metrics),
             "features": dict(self.features),
-            "failure": failure_document(self.failure),
+            "failure": asdict(failed) if (failed := failure_document(self.failure)) else None,
             "wall_seconds": round(self.wall_seconds, 6),
             "cpu_seconds": round(self.cpu_seconds, 6),
             "verified": self.verified,
@@ -100,11 +101,6 @@ class Measurement:
             "artifacts": artifacts_document(self.artifacts),
             "stopped": self.stopped.document() if self.stopped else None,
         }
-
-
-def failure_document(failure: Failure | None) -> dict[str, str] | None:
-    """Returns a failure as JSON values."""
-    return {"kind": failure.kind.value, "detail": failure.shown} if failure else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import pytest
 
 from app.adapters.problems.evaluator_result import bounded_artifacts
 from app.adapters.problems.openevolve.config_yaml import without_secrets
-from app.client.measuring import failure_document
 from app.config.settings import RunSettings
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.search.cohort import State
@@ -20,6 +19,7 @@ from app.logs import filter_secrets
 from app.ports.records import Settled
 from app.reports.folder import snapshot
 from app.reports.metrics import rows
+from app.reports.program import failure_document
 from tests.engine.toy import problem
 
 KEYS = (
@@ -88,7 +88,9 @@ def stored_configuration(text: str) -> str:
 
 def failure(text: str) -> str:
     """Returns what `check`, `evaluate` and `show` print of a failure as JSON."""
-    return failure_document(Failure(FailureKind.RUNTIME, text))["detail"]  # type: ignore[index]
+    document = failure_document(Failure(FailureKind.RUNTIME, text))
+    assert document is not None
+    return document.detail
 
 
 def metrics_row(text: str) -> str:
