@@ -216,7 +216,7 @@ def longest_child(seeds: Sequence[Program], chosen: int | None = None) -> int:
       seeds: The seeds, at least one.
       chosen: The limit that the problem's configuration sets; None where it sets none.
     """
-    longest = max(len(seed.source) for seed in seeds)
+    longest = max(seed.length for seed in seeds)
     if chosen is not None and chosen > longest:
         return chosen
     return max(chosen or EditRules().max_code_chars, 2 * longest)

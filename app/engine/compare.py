@@ -37,7 +37,7 @@ def compared(ctx: Context, run: Run, generated: GeneratedChildren) -> GeneratedC
     }
     if not others or not children:
         return generated
-    measure = _measure(ctx, run, [program.source for program in (*children.values(), *others)])
+    measure = _measure(ctx, run, [program.text for program in (*children.values(), *others)])
     nearest = {place: _nearest(child, others, measure) for place, child in children.items()}
     near = {place: each for place, each in nearest.items() if each and each.similarity >= least}
     return replace(generated, near=near)
@@ -56,7 +56,7 @@ def _nearest(child: Program, others: Sequence[Program], measure: Similarity) -> 
     """Returns the program that a child is most similar to; one of equal fingerprint is none."""
     own = fingerprint(child)
     found = (
-        Near(other.id, measure(child.source, other.source))
+        Near(other.id, measure(child.text, other.text))
         for other in others
         if fingerprint(other) != own
     )

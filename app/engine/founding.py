@@ -53,7 +53,7 @@ def _with_learnt_operators(ctx: Context, tx: Transaction, run: Run, problem: Pro
     forms = [name for name in run.operators if ctx.operators[name].form]
     if len(forms) < 2:
         return run
-    lengths = [len(seed.source) for seed in problem.seeds]
+    lengths = [seed.length for seed in problem.seeds]
     chars = (int(min(lengths) / ALIKE), int(max(lengths) * ALIKE))
     models = run.rules.asking.generators
     written = tx.completions.written_before(models, chars, EARLIER_RUNS, EARLIER_PROPOSALS)

@@ -24,20 +24,6 @@ DEFAULT_AXES = (Axis(COMPLEXITY, scaled=True), Axis(DIVERSITY, scaled=True))
 DATA_VARIABLE = "EVOQ_PROBLEM_DATA"
 """Variable of the evaluator: paths of the data files relative to its own folder, joined by ":"."""
 
-_LANGUAGES = {
-    **{".py": "python", ".rs": "rust", ".r": "r", ".js": "javascript", ".ts": "typescript"},
-    **{".c": "c", ".h": "cpp", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".cu": "cuda"},
-    **{".cs": "csharp", ".java": "java", ".kt": "kotlin", ".swift": "swift", ".go": "go"},
-    **{".jl": "julia", ".rb": "ruby", ".lua": "lua", ".sh": "bash", ".sql": "sql"},
-    **{".hs": "haskell", ".lean": "lean", ".metal": "metal", ".md": "markdown"},
-    **{".json": "json", ".yaml": "yaml", ".yml": "yaml"},
-}
-
-
-def language_of(suffix: str) -> str:
-    """Returns the language of a file by its suffix, as Markdown fences name it."""
-    return _LANGUAGES.get(suffix.lower(), "text")
-
 
 def default_mode(suffix: str) -> Mode:
     """Returns the mode of a problem whose options choose none.

@@ -10,6 +10,7 @@ from typing import Any
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft, Role
 from app.domain.problem import Axis, axis_of
+from app.domain.program import Program
 from app.domain.run import Rules, Run, RunState
 from app.domain.search.archive import CellKey, Elite
 from app.domain.search.back_pressure import InFlightLimits
@@ -17,6 +18,11 @@ from app.domain.search.budget import Budget
 from app.domain.search.cohort import CutReason, Member, State
 from app.domain.search.strategy import Ranking
 from app.ports.records import Settled
+
+
+def program_of(source: str, language: str, files: Mapping[str, str] | None) -> Program:
+    """Returns a program from its text and language, or from the texts of its files by path."""
+    return Program(source, language) if files is None else Program.of_files(files)
 
 
 def clean(text: str) -> str:

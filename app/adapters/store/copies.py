@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Table
 from app.adapters.store import tables as t
 from app.adapters.store.driver import stream, value, values, write
 from app.domain.events import EventKind, read_fact
-from app.domain.program import Program
+from app.domain.program import Program, ProgramId, files_id, text_digest
 from app.ports.records import BadCopy, Row
 
 _OF_RUN = "run = %(run)s"
@@ -27,6 +27,7 @@ COPIED: Mapping[Table, str] = {
     t.problems: _OF_PROBLEM.format("digest"),
     t.problem_files: _OF_PROBLEM.format("problem"),
     t.workers: "id IN (SELECT worker FROM worker_times WHERE run = %(run)s)",
+    t.texts: f"digest IN (SELECT unnest(digests) FROM programs WHERE {_PROGRAMS})",
     t.programs: _PROGRAMS,
     t.runs: "id = %(run)s",
     t.islands: _OF_RUN,
@@ -41,7 +42,7 @@ COPIED: Mapping[Table, str] = {
 }
 """The tables of a copy, each after those that it refers to, and which of their rows."""
 _TABLES = {table.name: table for table in COPIED}
-_SHARED = {table.name for table in (t.problems, t.problem_files, t.programs)}
+_SHARED = {table.name for table in (t.problems, t.problem_files, t.texts, t.programs)}
 """Tables whose rows belong to every run that names them, and are equal where their keys are."""
 _NUMBERED = {t.cohorts.name: "cohort", t.proposals.name: "proposal", t.trials.name: "trial"}
 """Tables whose rows get numbers of their own in each ledger, and the column that refers to them."""
@@ -50,6 +51,8 @@ _NEW_NUMBERS = """
     SELECT nextval(pg_get_serial_sequence(%(table)s, 'id')) FROM generate_series(1, %(n)s)
 """
 _BATCH = 500
+_ADDED: Mapping[str, dict[str, Any]] = {"programs": {"paths": None, "digests": None}}
+"""Columns that copies of earlier versions lack, with their values there."""
 _LONG_AGO = "1970-01-01T00:00:00+00:00"
 _STOPPED = "imported; `evoq resume` goes on with it"
 
@@ -126,12 +129,15 @@ class _Incoming:
         Raises:
           BadCopy: It cannot be one of this version's.
         """
+        values = _ADDED.get(table, {}) | dict(values)
         if set(values) != set(_TABLES[table].columns.keys()):
             odd = sorted(set(values) ^ set(_TABLES[table].columns.keys()))
             raise BadCopy(f"rows of {table} differ from this version's in {', '.join(odd)}")
         row = dict(values)
         match table:
-            case "programs" if Program(row["source"]).id != row["id"]:
+            case "texts" if text_digest(row["text"]) != row["digest"]:
+                raise BadCopy(f"text {str(row['digest'])[:12]} does not have its digest")
+            case "programs" if _program_id(row) != row["id"]:
                 raise BadCopy(f"program {str(row['id'])[:12]} does not have its digest as its id")
             # The worker that the copy names is not at work where the run is imported.
             case "workers":
@@ -193,6 +199,12 @@ class _Incoming:
 
     def _new_numbers(self, table: str, n: int) -> Sequence[int]:
         return values(self._c, _NEW_NUMBERS, {"table": table, "n": n})
+
+
+def _program_id(row: Mapping[str, Any]) -> ProgramId:
+    if row["paths"] is None:
+        return Program(row["source"]).id
+    return files_id(zip(row["paths"], row["digests"] or (), strict=False))
 
 
 def _number(numbers: Mapping[int, int], old: int, table: str) -> int:

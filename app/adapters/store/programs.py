@@ -1,12 +1,13 @@
 """Programs and what a run knows of them."""
 
-from collections.abc import Callable, Collection, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from app.adapters.store import tables as t
-from app.adapters.store.codec import evaluation_of
+from app.adapters.store.codec import evaluation_of, program_of
 from app.adapters.store.driver import row, rows, rows_later, value, values, write
 from app.domain.evaluation import Evaluation, Failure, FailureKind, merged_metrics
 from app.domain.operator import (
@@ -21,11 +22,31 @@ from app.domain.operator import (
 from app.domain.program import Program, ProgramId
 from app.domain.search.cohort import ProposalId
 
+PROGRAM = """
+    programs.source, programs.language, CASE WHEN programs.paths IS NOT NULL THEN (
+        SELECT json_object_agg(file.path, texts.text)
+        FROM unnest(programs.paths, programs.digests) AS file (path, digest)
+        JOIN texts ON texts.digest = file.digest
+    ) END AS files
+"""
+"""The columns of which `program_of` makes a program."""
 _PUT = (
     "INSERT INTO programs (id, source, language, length)"
     " SELECT * FROM unnest(CAST(%(ids)s AS text[]), CAST(%(sources)s AS text[]),"
     " CAST(%(languages)s AS text[]), CAST(%(lengths)s AS int[])) ON CONFLICT DO NOTHING"
 )
+_PUT_TEXTS = """
+    INSERT INTO texts (digest, text)
+    SELECT * FROM unnest(CAST(%(digests)s AS text[]), CAST(%(texts)s AS text[]))
+    ORDER BY 1 ON CONFLICT DO NOTHING
+"""
+_PUT_FILES = """
+    INSERT INTO programs (id, source, language, length, paths, digests)
+    SELECT id, '', '', length, paths, digests FROM json_to_recordset(CAST(%(programs)s AS json))
+        AS given (id text, length int, paths text[], digests text[])
+    ORDER BY id ON CONFLICT DO NOTHING
+"""
+"""A program of several files has no text of its own: the texts of its files are in `texts`."""
 _CLAIM = """
     INSERT INTO fingerprints (run, epoch, fingerprint)
     SELECT %(run)s, claimed.*
@@ -46,8 +67,9 @@ _TAKEN = """
     ) WITH ORDINALITY AS claimed (proposal, epoch, fingerprint, place)
     ORDER BY place
 """
-_KNOWN = """
-    SELECT programs.id, programs.source, programs.language, latest.fitness, latest.changes,
+_GET = f"SELECT programs.id, {PROGRAM} FROM programs WHERE programs.id = ANY(%(ids)s)"
+_KNOWN = f"""
+    SELECT programs.id, {PROGRAM}, latest.fitness, latest.changes,
         CASE WHEN %(measured)s THEN (
             SELECT json_agg(evaluation ORDER BY trials.id) FROM trials
             WHERE trials.cohort = latest.cohort AND evaluation IS NOT NULL
@@ -60,8 +82,8 @@ _KNOWN = """
     WHERE programs.id = ANY(%(ids)s)
 """
 """`run + 0`: a plan made while the tables were small takes any index that begins with `run`."""
-_CHILDREN = """
-    SELECT programs.source, programs.language, proposals.fitness, proposals.changes
+_CHILDREN = f"""
+    SELECT {PROGRAM}, proposals.fitness, proposals.changes
     FROM proposals JOIN programs ON programs.id = proposals.program
     WHERE proposals.run + 0 = %(run)s AND proposals.parents[1] = %(parent)s
         AND (proposals.state = 'admitted' OR proposals.state = 'cut'
@@ -76,9 +98,9 @@ _FAILED = """
         AND program IS NOT NULL AND failure_kind = ANY(%(kinds)s) AND NOT seed
     ORDER BY id DESC LIMIT %(limit)s
 """
-_FAILED_CHILD = """
-    SELECT failed.failure_kind, failed.failure_detail, failed.changes, programs.source,
-        programs.language, trial.cases, trial.evaluation
+_FAILED_CHILD = f"""
+    SELECT failed.failure_kind, failed.failure_detail, failed.changes, {PROGRAM},
+        trial.cases, trial.evaluation
     FROM (
         SELECT id, cohort, program, changes, failure_kind, failure_detail FROM proposals
         WHERE run + 0 = %(run)s AND program = %(program)s AND state = 'failed'
@@ -120,7 +142,7 @@ _NAMED = """
     SELECT DISTINCT program FROM proposals
     WHERE run = %(run)s AND program LIKE %(prefix)s ORDER BY program LIMIT 2
 """
-_ANCESTRY = """
+_ANCESTRY = f"""
     WITH RECURSIVE line AS (
         SELECT CAST(%(program)s AS text) AS program, 0 AS depth
         UNION ALL
@@ -132,8 +154,7 @@ _ANCESTRY = """
         ) AS born
         WHERE line.depth < %(ancestors)s AND born.parent <> line.program
     ), ancestor AS (
-        SELECT line.depth, programs.id, programs.source, programs.language, latest.fitness,
-            latest.changes, (
+        SELECT line.depth, programs.id, {PROGRAM}, latest.fitness, latest.changes, (
                 SELECT json_agg(evaluation ORDER BY trials.id) FROM trials
                 WHERE trials.cohort = latest.cohort AND evaluation IS NOT NULL
             ) AS evaluations
@@ -145,7 +166,7 @@ _ANCESTRY = """
         WHERE line.depth > 0
     ), failed AS (
         SELECT recent.id, recent.failure_kind, recent.failure_detail, recent.changes,
-            programs.source, programs.language, trial.cases, trial.evaluation
+            {PROGRAM}, trial.cases, trial.evaluation
         FROM (
             SELECT child.* FROM (SELECT DISTINCT program FROM line) AS line CROSS JOIN LATERAL (
                 SELECT id, cohort, program, changes, failure_kind, failure_detail FROM proposals
@@ -174,9 +195,12 @@ class SqlPrograms:
         self._c = connection
 
     def put(self, programs: Sequence[Program]) -> None:
-        if not programs:
+        several = {program.id: program for program in programs if program.path}
+        ordered = sorted({program.id: program for program in programs if not program.path}.items())
+        if several:
+            self._put_files(several)
+        if not ordered:
             return
-        ordered = sorted({program.id: program for program in programs}.items())
         write(
             self._c,
             _PUT,
@@ -188,13 +212,23 @@ class SqlPrograms:
             },
         )
 
+    def _put_files(self, programs: Mapping[ProgramId, Program]) -> None:
+        texts = {file.digest: file.source for each in programs.values() for file in each.files}
+        given = [
+            {
+                "id": program.id,
+                "length": program.length,
+                "paths": [file.path for file in program.files],
+                "digests": [file.digest for file in program.files],
+            }
+            for program in programs.values()
+        ]
+        write(self._c, _PUT_TEXTS, {"digests": list(texts), "texts": list(texts.values())})
+        write(self._c, _PUT_FILES, {"programs": json.dumps(given)})
+
     def get(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]:
-        rows = self._c.execute(
-            select(t.programs.c.id, t.programs.c.source, t.programs.c.language).where(
-                t.programs.c.id.in_(ids)
-            )
-        )
-        return {row.id: Program(row.source, row.language) for row in rows}
+        found = rows(self._c, _GET, {"ids": list(ids)})
+        return {record.id: program_of(*_columns(record)) for record in found}
 
     def lengths(self, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
         rows = self._c.execute(
@@ -218,7 +252,7 @@ class SqlPrograms:
         params = {"run": run, "parent": parent, "limit": limit}
         found = rows_later(self._c, _CHILDREN, params)
         return lambda: tuple(
-            ProgramRecord(Program(row.source, row.language), row.fitness, changes=row.changes)
+            ProgramRecord(program_of(*_columns(row)), row.fitness, changes=row.changes)
             for row in found()
         )
 
@@ -283,6 +317,10 @@ class SqlPrograms:
         return lambda: _ancestry(*found())
 
 
+def _columns(record: Any) -> tuple[str, str, Mapping[str, str] | None]:
+    return record.source, record.language, record.files
+
+
 def _claim_values(run: int, claims: Sequence[tuple[int, str]]) -> dict[str, Any]:
     ordered = sorted(set(claims))
     return {
@@ -296,7 +334,7 @@ def _known(record: Any) -> ProgramRecord:
     tested = [e for stored in record.evaluations or () if (e := evaluation_of(stored))]
     own = [e for e in tested if record.id in e.scores or record.id in e.metrics]
     return ProgramRecord(
-        program=Program(record.source, record.language),
+        program=program_of(*_columns(record)),
         fitness=record.fitness,
         metrics=merged_metrics(record.id, own),
         features={k: v for e in own for k, v in e.features.get(record.id, {}).items()},
@@ -317,7 +355,7 @@ def _ancestor(record: Any) -> ProgramRecord:
         e for stored in record["evaluations"] or () if (e := evaluation_of(stored))
     ]
     return ProgramRecord(
-        Program(record["source"], record["language"]),
+        program_of(record["source"], record["language"], record["files"]),
         record["fitness"],
         merged_metrics(record["id"], tested),
         changes=record["changes"] or "",
@@ -327,7 +365,9 @@ def _ancestor(record: Any) -> ProgramRecord:
 def _failed(record: Any) -> FailedChild:
     evaluation = evaluation_of(record["evaluation"])
     program = (
-        Program(record["source"], record["language"]) if record["source"] is not None else None
+        program_of(record["source"], record["language"], record["files"])
+        if record["source"] is not None
+        else None
     )
     return FailedChild(
         Failure(FailureKind(record["failure_kind"]), record["failure_detail"] or ""),

@@ -17,7 +17,7 @@ from app.ports.protocols import Misconfigured, Unavailable
 if TYPE_CHECKING:
     from alembic.config import Config
 
-NEEDED = "0001_ce209121"
+NEEDED = "0002_files"
 """The revision that this code was written for: the head of `migrations`."""
 
 

@@ -102,6 +102,12 @@ runs = Table(
     CheckConstraint("weight > 0", name="weight_is_positive"),
     Index("runs_going", "id", postgresql_where=text("state IN ('running', 'paused')")),
 )
+texts = Table(
+    "texts",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("text", Text, nullable=False),
+)
 programs = Table(
     "programs",
     metadata,
@@ -109,7 +115,12 @@ programs = Table(
     Column("source", Text, nullable=False),
     Column("language", Text, nullable=False),
     Column("length", Integer, nullable=False),
+    Column("paths", ARRAY(Text)),
+    Column("digests", ARRAY(Text)),
     CheckConstraint("id ~ '^[0-9a-f]{64}$'", name="id_is_a_digest"),
+    CheckConstraint(
+        "cardinality(paths) IS NOT DISTINCT FROM cardinality(digests)", name="one_digest_a_path"
+    ),
 )
 fingerprints = Table(
     "fingerprints",

@@ -6,9 +6,10 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from app.adapters.store.codec import evaluation_json, trial_of
+from app.adapters.store.codec import evaluation_json, program_of, trial_of
 from app.adapters.store.cohorts import CONTENTS, LOCK, cohort_of, tested
 from app.adapters.store.driver import row, rows, write
+from app.adapters.store.programs import PROGRAM
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.evaluation import Evaluation, Trial, fitness
 from app.domain.program import Program, ProgramId
@@ -80,10 +81,11 @@ _CLAIM = f"""
             trials.attempts
     )
     SELECT mine.claimed,
-        (SELECT json_agg(json_build_array(programs.id, programs.source, programs.language))
-            FROM programs WHERE programs.id IN (
+        (SELECT json_agg(player) FROM (
+            SELECT programs.id, {PROGRAM} FROM programs WHERE programs.id IN (
                 SELECT unnest(players) FROM claimed WHERE claimed.run = mine.run
-            )) AS programs,
+            )
+        ) AS player) AS programs,
         {RUN_COLUMNS}
     FROM (SELECT run, json_agg(claimed ORDER BY id) AS claimed FROM claimed GROUP BY run) AS mine
     JOIN runs ON runs.id = mine.run
@@ -175,7 +177,8 @@ class SqlTrials:
         for result in rows(self._c, _CLAIM, {"trials": sorted(trials), "lease": lease_seconds}):
             run = run_of(self._c, result)
             programs = {
-                program: Program(source, language) for program, source, language in result.programs
+                player["id"]: program_of(player["source"], player["language"], player["files"])
+                for player in result.programs
             }
             for record in result.claimed:
                 if record["attempts"] > attempts and len(record["players"]) == 1:

@@ -84,7 +84,7 @@ def mutated(brief: Brief, draft: Draft) -> Child:
         changes = _edited(parent, edits, foreign, known, rng)
         if not changes:
             break
-        child = Program(changes[-1].text, "python")
+        child = parent.changed(changes[-1].text)
         if _sound(parent, child, brief, suspected) and fingerprint(child) != before:
             return Offspring(child, "; ".join(change.note for change in changes))
     return Failure(

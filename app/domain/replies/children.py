@@ -246,12 +246,12 @@ def as_child(source: str, parent: Program, rules: EditRules, changes: str) -> Ch
         if isinstance(merged, Failure):
             return merged
         source = merged
-    if len(source) > rules.max_code_chars:
+    child = parent.changed(source)
+    if child.length > rules.max_code_chars:
         return Failure(
             FailureKind.TOO_LONG,
-            f"The program has {len(source)} characters; the limit is {rules.max_code_chars}.",
+            f"The program has {child.length} characters; the limit is {rules.max_code_chars}.",
         )
-    child = Program(source, parent.language)
     fault = syntax_fault(source) if child.language == "python" else None
     if fault is not None:
         return Failure(FailureKind.SYNTAX, fault)

@@ -19,14 +19,15 @@ def distance(program: Program, other: Program) -> float:
     Source: OpenEvolve 0.4.0's diversity heuristic: 0.1 for each character of difference in length,
     10 for each line, 0.5 for each distinct character that only one of them contains.
     """
-    length = abs(len(program.source) - len(other.source))
-    lines = abs(program.source.count("\n") - other.source.count("\n"))
-    letters = len(set(program.source) ^ set(other.source))
+    ours, theirs = program.text, other.text
+    length = abs(len(ours) - len(theirs))
+    lines = abs(ours.count("\n") - theirs.count("\n"))
+    letters = len(set(ours) ^ set(theirs))
     return 0.1 * length + 10.0 * lines + 0.5 * letters
 
 
 def _length(program: Program, fitness: float, seeds: Sequence[Program]) -> float:  # noqa: ARG001
-    return float(len(program.source))
+    return float(program.length)
 
 
 def _distance_to_seeds(program: Program, fitness: float, seeds: Sequence[Program]) -> float:  # noqa: ARG001

@@ -11,7 +11,6 @@ from app.adapters.problems.building import (
     case_groups,
     default_mode,
     evaluator_of,
-    language_of,
     origin,
 )
 from app.adapters.problems.described.description import (
@@ -29,6 +28,7 @@ from app.domain.evaluation import Cases
 from app.domain.problem import Axis, EditRules, GameLimits, Limits, Mode, Problem, longest_child
 from app.domain.program import Program
 from app.domain.secrets import without_keys
+from app.domain.source.languages import language_of
 
 NAME = "problem"
 OPTIONS: frozenset[str] = frozenset()

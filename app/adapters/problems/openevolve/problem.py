@@ -13,7 +13,6 @@ from app.adapters.problems.building import (
     Jobs,
     default_mode,
     evaluator_of,
-    language_of,
     origin,
 )
 from app.adapters.problems.evaluator_result import ARTIFACT_CHARS, Reader
@@ -26,6 +25,7 @@ from app.domain.program import Program
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.source import regions
 from app.domain.source.imports import ImportPolicy
+from app.domain.source.languages import language_of
 
 NAME = "openevolve"
 OPTIONS = frozenset({option.CHECKPOINT})

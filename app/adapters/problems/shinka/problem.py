@@ -13,7 +13,6 @@ from app.adapters.problems.building import (
     Jobs,
     default_mode,
     evaluator_of,
-    language_of,
     origin,
 )
 from app.adapters.problems.evaluator_result import Reader
@@ -27,6 +26,7 @@ from app.adapters.problems.files import (
 )
 from app.domain.problem import EditRules, Mode, Problem, longest_child
 from app.domain.program import Program
+from app.domain.source.languages import language_of
 from app.domain.source.syntax import UNPARSABLE, syntax_tree
 
 NAME = "shinka"
