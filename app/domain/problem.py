@@ -93,6 +93,8 @@ class Evaluator:
       entry: The path in `files` of the module that defines the stage functions.
       environment: Extra variables the evaluator sees, and the program does not.
       image: Container image that holds the problem's dependencies; "" for the default one.
+      fixed: Relative POSIX path to contents: the files around those of a program of several files,
+        in its folder.  Every program may read them.
       mounts: Data that is not among the files, because it may have any size: name to absolute path
         on the machines of the workers.  The evaluator finds it as `data/NAME`, to read.
     """
@@ -103,6 +105,24 @@ class Evaluator:
     environment: Mapping[str, str] = field(default_factory=dict)
     image: str = ""
     mounts: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """How the bytes of a program of several files are laid out for a trial.
+
+    Attributes:
+      paths: Path of each file below the folder.
+      sizes: Bytes of each file, in the order of the paths.
+      entry: The file whose functions a guarded evaluator calls; "" for a compatible one's.
+      copied: Whether the fixed files around them are copies that a build may write beside.
+    """
+
+    paths: tuple[str, ...]
+    sizes: tuple[int, ...]
+    entry: str = ""
+    copied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +132,8 @@ class Job:
     Attributes:
       function: Name of the evaluator's function, called with one path per player.
       programs: One (file suffix, source bytes) per player.
+      folder: How the bytes of the only player's program are files of a folder, whose path the
+        function is called with; None where each program is a file.
       seed: Seeds the random numbers that trials in a warm sandbox would otherwise share;
         0 <= seed < 2**32.
       cases: Names of the cases to be measured, which the function is given as its argument `cases`;
@@ -131,6 +153,7 @@ class Job:
     cases: tuple[str, ...] = ()
     reuse: bool = False
     game: GameLimits | None = None
+    folder: Folder | None = None
     watch: Callable[[Sequence[str]], None] | None = None
 
 
@@ -200,11 +223,15 @@ class EditRules:
       enforce_blocks: Whether text outside EVOLVE-BLOCK regions is put back.
       max_code_chars: Longest child that is evaluated, in characters.
       diff_pattern: Regular expression with two groups, search and replace text.
+      evolve: Patterns of the paths at which a child of several files may have files.
+      new_files: Most files that a child may have beyond those of its parent.
     """
 
     enforce_blocks: bool = True
     max_code_chars: int = 10_000
     diff_pattern: str = r"<<<<<<< SEARCH\n(.*?)=======\n(.*?)>>>>>>> REPLACE"
+    evolve: tuple[str, ...] = ()
+    new_files: int = 0
 
 
 def longest_child(seeds: Sequence[Program], chosen: int | None = None) -> int:
@@ -251,6 +278,7 @@ class Problem:
       suggested_by: Setting to the key of the problem's configuration that suggests it, where that
         key has another name.
       notices: Sentences for the user about what was loaded.
+      context: Path to text of the files that prompts show beside a program of several files.
       prepare: Turns a trial and its players' programs into a sandbox job.
       interpret: Turns the job's outcome back into an evaluation.
     """
@@ -281,6 +309,7 @@ class Problem:
     suggestions: Mapping[str, Any] = field(default_factory=dict)
     suggested_by: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    context: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def final_stage(self) -> str:

@@ -524,7 +524,7 @@ def _call(
             # A forked child ends with its exception, as without the harness.
             raise
         try:
-            return result.raised(error, tuple(paths), root, shared, moves)
+            return result.raised(error, tuple(request["files"]), root, shared, moves)
         except BaseException:
             return result.failure("runtime", "an exception that cannot be described")
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from . import script, wire
 from .errors import FAITHFUL
+from .program_folder import named
 
 MODULE_NAME = "program"
 SPECIAL = (
@@ -54,11 +55,21 @@ class WrongSignature(Exception):
 
 
 class ProgramServer:
-    """Serves one connection until the evaluator closes it."""
+    """Serves one connection until the evaluator closes it.
 
-    def __init__(self, sock: socket.socket, path: str) -> None:
+    Args:
+      sock: The connection.
+      path: The file that is loaded.
+      folder: The folder of a program of several files, whose modules it may import; "" for one
+        file.
+    """
+
+    def __init__(self, sock: socket.socket, path: str, folder: str = "") -> None:
         self._sock = sock
         self._path = path
+        self._folder = folder
+        if folder:
+            sys.path[:0] = dict.fromkeys((os.path.dirname(path), folder))
         self._numbers = itertools.count(1)
         self._objects: dict[int, Any] = {}
         self._module: Any = None
@@ -184,10 +195,11 @@ class ProgramServer:
         frames = [
             frame
             for frame in traceback.extract_tb(error.__traceback__)
-            if frame.filename == self._path
+            if frame.filename == self._path or (self._folder and named(frame.filename))
         ]
         return "\n".join(
-            f"program line {frame.lineno}, in {frame.name}: {frame.line or ''}".rstrip(": ")
+            f"program{named(frame.filename)} line {frame.lineno}, in {frame.name}: "
+            f"{frame.line or ''}".rstrip(": ")
             for frame in frames[-_MAX_TRACE_FRAMES:]
         )
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from .arity import refused_by_program
 from .errors import REMEDY
+from .program_folder import named
 from .program_server import kind_of
 
 _MAX_DEPTH = 32
@@ -188,7 +189,7 @@ def _about_programs_file(error: BaseException, paths: tuple[str, ...]) -> str:
 
 def _placed(frame: traceback.FrameSummary, of_program: bool) -> str:
     """Returns where a frame is, with its text if it is the program's: the evaluator's is hidden."""
-    who = "program" if of_program else "evaluator"
+    who = f"program{named(frame.filename)}" if of_program else "evaluator"
     text = f": {frame.line}" if of_program and frame.line else ""
     return f"{who} line {frame.lineno}, in {frame.name}{text}"
 

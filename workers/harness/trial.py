@@ -335,7 +335,8 @@ class TrialRun:
         _, fds, _, _ = socket.recv_fds(channel, 1, 1)
         channel.close()
         if fds:
-            ProgramServer(socket.socket(fileno=fds[0]), program.path).serve()
+            server = ProgramServer(socket.socket(fileno=fds[0]), program.path, program.folder)
+            server.serve()
         os._exit(0)
 
     def _reap(self) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from . import frames, stub
 from .confine import Confinement, of_evaluator
+from .program_folder import HOME, ProgramFolder
+from .program_folder import NAME as FOLDER
 from .sandbox_layout import SandboxLayout, group_of
 
 
@@ -17,13 +19,15 @@ class PreparedProgram:
     """One program of a trial, ready to be started.
 
     Attributes:
-      path: Its source.
+      path: Its source: of several files, the one that is loaded.
       listener: Where the evaluator reaches it; None where they share a process.
+      folder: The folder of its files, where it has several; "" where it has one.
     """
 
     confinement: Confinement
     path: str
     listener: socket.socket | None
+    folder: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ def prepare(
       layout: The sandbox's.
       mode: "guarded" or "compatible".
       numbers: The trial's in this sandbox, and its first program's.
-      header: The worker's, with `suffixes`, `function`, `cases`, `limits`, `seed`, `game`.
+      header: The worker's, with `suffixes`, `folder`, `function`, `cases`, `limits`, `seed`,
+        `game`.
       sources: The programs' bytes, in the order of the programs.
     """
     trial, first = numbers
@@ -66,7 +71,11 @@ def prepare(
     os.mkdir(directory, 0o711)
     names = _names(header["suffixes"])
     turns = None
-    if mode == "compatible":
+    if header["folder"] is not None:
+        folder = ProgramFolder.received(header["folder"], sources[0])
+        lay_out = _shared_folder if mode == "compatible" else _guarded_folder
+        programs, request = lay_out(layout, directory, (trial, first), folder)
+    elif mode == "compatible":
         programs, request = _shared(layout, directory, (trial, first), names, sources)
     else:
         game = header["game"]
@@ -79,6 +88,7 @@ def prepare(
         programs, request = _guarded(layout, directory, (trial, first), names, sources, clock)
     request.update({name: header[name] for name in ("function", "cases", "limits", "seed")})
     request["moves"] = turns is not None
+    request.setdefault("files", request["paths"])
     return TrialFiles(directory, programs, request, turns)
 
 
@@ -143,6 +153,73 @@ def _guarded(
         "sources": os.pathsep.join(f"{evaluator}/source/{name}" for name in names),
         "directory": evaluator,
         "uid": layout.first_uid,
+    }
+    return programs, request
+
+
+@dataclass(frozen=True)
+class _Owner:
+    """Makes folders that an identity may write, and files that it can read and not change."""
+
+    layout: SandboxLayout
+    uid: int
+
+    def make(self, path: str) -> None:
+        _directory(self.layout, path, self.uid)
+
+    def write(self, path: str, contents: memoryview) -> None:
+        _write(self.layout, path, contents, self.uid)
+
+
+def _shared_folder(
+    layout: SandboxLayout, directory: str, numbers: tuple[int, int], folder: ProgramFolder
+) -> tuple[list[PreparedProgram], dict[str, Any]]:
+    """Puts the folder of a program into the directory of the evaluator's process."""
+    uid, home = layout.uid_of(numbers[1]), f"{directory}/{HOME}"
+    _directory(layout, home, uid)
+    top = f"{home}/{FOLDER}"
+    folder.lay_out(layout, top, _Owner(layout, uid))
+    files = [f"{top}/{path}" for path in folder.texts]
+    programs = [PreparedProgram(of_evaluator(layout, uid, home), top, None)]
+    request = {"paths": [top], "sources": top, "directory": home, "uid": uid, "files": files}
+    return programs, request
+
+
+def _guarded_folder(
+    layout: SandboxLayout, directory: str, numbers: tuple[int, int], folder: ProgramFolder
+) -> tuple[list[PreparedProgram], dict[str, Any]]:
+    """Puts a program into a folder of its own, and the stub of its entry into the evaluator's.
+
+    The evaluator's folder has the fixed files and those of the program that are no Python modules:
+    a module of the program that the evaluator imported would run in the evaluator's process.
+    """
+    trial, first = numbers
+    uid, evaluator, home = layout.uid_of(first), f"{directory}/e", f"{directory}/{HOME}"
+    _directory(layout, evaluator, layout.first_uid)
+    _directory(layout, f"{evaluator}/source", layout.first_uid)
+    _directory(layout, home, uid)
+    top, source, own = (f"{place}/{FOLDER}" for place in (evaluator, f"{evaluator}/source", home))
+    folder.lay_out(layout, own, _Owner(layout, uid))
+    folder.lay_out(layout, source, _Owner(layout, layout.first_uid))
+    address, entry = f"{layout.rpc}/{trial}.0", f"{top}/{folder.entry}"
+    text = stub.SOURCE.format(
+        library=layout.library, address=address, path=entry, source=f"{source}/{folder.entry}",
+        clock=None,
+    ).encode()  # fmt: skip
+    folder.seen_from_outside(memoryview(text)).lay_out(
+        layout, top, _Owner(layout, layout.first_uid)
+    )
+    around = (layout.evaluator, layout.kept_evaluator, layout.temporary, layout.rpc)
+    hidden = (*around, evaluator, *((layout.data,) if layout.own_root else ()))
+    place = Confinement(uid, home, hidden, (layout.library,), apart=True)
+    listener = _listener(layout, address)
+    programs = [PreparedProgram(place, f"{own}/{folder.entry}", listener, own)]
+    request = {
+        "paths": [top],
+        "sources": source,
+        "directory": evaluator,
+        "uid": layout.first_uid,
+        "files": [entry],
     }
     return programs, request
 

@@ -33,6 +33,7 @@ from . import (
     limits,
     probes,
     processes,
+    program_folder,
     program_server,
 )
 from .forks import ForkFilter
@@ -82,7 +83,7 @@ def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool) -> No
     if entered is None:
         return
     layout, host = entered
-    fork_filter, limited = _prepare(boot, layout, modules)
+    fork_filter, limited = _prepare(boot, layout, modules, host[0])
     _keep_what_is_there()
     gc.enable()
     filters = _filters(layout, boot["mode"], fork_filter)
@@ -143,7 +144,7 @@ def _entered(
 
 
 def _prepare(
-    boot: dict[str, Any], layout: SandboxLayout, modules: dict[str, str]
+    boot: dict[str, Any], layout: SandboxLayout, modules: dict[str, str], host_in: int
 ) -> tuple[ForkFilter, bool]:
     """Makes the places of trials, imports what they share, and finds out what bounds them.
 
@@ -153,6 +154,11 @@ def _prepare(
     os.umask(0o022)
     make_places(layout, boot["mode"])
     _install_library(layout, modules)
+    for path, size in boot["fixed"]:
+        contents = bytearray(size)
+        if not frames.fill(host_in, contents):
+            os._exit(0)
+        program_folder.keep_fixed(layout, path, contents)
     accounts.name_identities(layout)
     os.environ.update(confine.program_environment(layout, layout.work))
     forget_foreign_paths()

@@ -4,12 +4,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypedDict
 
 from app.adapters.problems import options as option
 from app.adapters.problems.files import DATA_FOLDER
 from app.domain.evaluation import CaseId, Trial
-from app.domain.problem import Axis, Evaluator, Job, Limits, Mode, ProblemDigest
+from app.domain.problem import Axis, Evaluator, Folder, Job, Limits, Mode, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.search.features import COMPLEXITY, DIVERSITY
 
@@ -52,8 +53,20 @@ def origin(
     return Origin(name=name, digest=digest, format=format, files=files, options=options)
 
 
-def evaluator_of(files: Mapping[str, bytes], entry: str, options: Mapping[str, Any]) -> Evaluator:
-    """Returns the evaluator whose module is `entry`, with all files beside it."""
+def evaluator_of(
+    files: Mapping[str, bytes],
+    entry: str,
+    options: Mapping[str, Any],
+    fixed: Mapping[str, bytes] = MappingProxyType({}),
+) -> Evaluator:
+    """Returns the evaluator whose module is `entry`, with all files beside it.
+
+    Args:
+      files: The files beside it.
+      entry: The path of its module.
+      options: Those of the problem.
+      fixed: The files around those of programs of several files.
+    """
     environment = dict(options.get(option.ENVIRONMENT, {}))
     mounts = dict(options.get(option.MOUNTS, {}))
     data = [*options.get(option.DATA, ()), *(f"{DATA_FOLDER}/{name}" for name in mounts)]
@@ -63,7 +76,9 @@ def evaluator_of(files: Mapping[str, bytes], entry: str, options: Mapping[str, A
     digested = {"files": _hashes(files), "entry": entry, "env": environment, "image": image}
     if mounts:
         digested["mounts"] = mounts
-    return Evaluator(_digest(digested), files, entry, environment, image, mounts)
+    if fixed:
+        digested["fixed"] = _hashes(fixed)
+    return Evaluator(_digest(digested), files, entry, environment, image, mounts, fixed)
 
 
 def case_groups(
@@ -92,6 +107,8 @@ class Jobs:
       limits: The limits of each stage.
       runnable: Turns the source of a program into what the sandbox imports.
       others: The evaluators of stages that have one of their own.
+      entry: Of programs of several files, the one whose functions are called; "" for none.
+      copied: Whether the fixed files around those of a program are copies.
     """
 
     evaluator: Evaluator
@@ -100,6 +117,8 @@ class Jobs:
     limits: Mapping[str, Limits]
     runnable: Callable[[str], str] = _as_it_is
     others: Mapping[str, Evaluator] = field(default_factory=dict)
+    entry: str = ""
+    copied: bool = False
 
     def prepare(self, trial: Trial, programs: Mapping[ProgramId, Program]) -> Job:
         """Returns the job of one trial.
@@ -112,16 +131,25 @@ class Jobs:
         if trial.stage not in self.limits:
             raise ValueError(f"no stage {trial.stage!r} among {tuple(self.limits)}")
         program = programs[trial.players[0]]
-        source = self.runnable(program.source)
+        texts = [_bytes(self.runnable(file.source)) for file in program.files]
+        folder = None
+        if program.path:
+            paths = tuple(file.path for file in program.files)
+            folder = Folder(paths, tuple(map(len, texts)), self.entry, self.copied)
         return Job(
             evaluator=self.others.get(trial.stage, self.evaluator),
             function=trial.stage,
-            programs=((self.suffix, source.encode("utf-8", "surrogatepass")),),
+            programs=((self.suffix, b"".join(texts)),),
             limits=self.limits[trial.stage],
             mode=self.mode,
             seed=int(program.id[:8], 16),
             cases=tuple(case for case in trial.cases if case),
+            folder=folder,
         )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 from app.domain.problem import ProblemError
 
 MAX_BYTES = 64 * 1024 * 1024
-MAX_FILES = 2_000
+MAX_FILES = 4_000
 
 DATA_FOLDER = "data"
 

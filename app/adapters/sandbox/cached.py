@@ -69,6 +69,7 @@ def digest(job: Job, surroundings: str) -> str:
         "mode": job.mode,
         "seed": job.seed,
         "cases": job.cases,
+        **({"folder": asdict(job.folder)} if job.folder else {}),
         **({"game": asdict(job.game)} if job.game else {}),
     }
     return hashlib.sha256(json.dumps(shaping, sort_keys=True).encode()).hexdigest()

@@ -262,9 +262,10 @@ class WarmSandbox:
             "engine": settings.engine,
             "bootstrap": BOOTSTRAP,
             "mode": mode.value,
-            "preload": preloads(evaluator.files, numpy),
+            "preload": preloads({**evaluator.fixed, **evaluator.files}, numpy),
             "result_bytes": limits.result_bytes,
             "mounts": located(evaluator),
+            "fixed": [[path, len(contents)] for path, contents in evaluator.fixed.items()],
         }
         files = {
             "entry": evaluator.entry,
@@ -277,7 +278,9 @@ class WarmSandbox:
         if settings.compiled:
             harness = compiled_elsewhere(harness, settings.compiled)
         try:
-            parts = [harness, *_frame(boot), *_frame(files, evaluator.files.values())]
+            frames = _frame(boot, evaluator.fixed.values())
+            frames += _frame(files, evaluator.files.values())
+            parts = [harness, *frames]
             self._connection.send(parts, deadline)
             return self._receive(deadline, _MOST_COMPILED_BYTES)
         except (SandboxLost, SandboxOverdue) as error:
@@ -307,6 +310,7 @@ class WarmSandbox:
             "seed": job.seed,
             "cases": list(job.cases),
             "game": asdict(job.game) if job.game else None,
+            "folder": asdict(job.folder) if job.folder else None,
         }
         self.clean = False
         deadline = time.monotonic() + job.limits.wall_seconds + _BACKSTOP_SECONDS

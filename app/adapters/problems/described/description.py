@@ -24,6 +24,8 @@ from app.domain.problem import ProblemError
 from app.domain.search.gates import gate
 
 FILE = "problem.yaml"
+BUILD = "build"
+"""Name of the stage that runs the build of a program alone."""
 
 
 class _Section(BaseModel):
@@ -106,6 +108,34 @@ class AxisSection(_Section):
         return self
 
 
+class BuildSection(_Section):
+    """A command that runs in the folder of a program before it is measured."""
+
+    command: Annotated[list[str], Field(min_length=1)]
+    """The command and its arguments."""
+    seconds: float = Field(60.0, gt=0)
+    """Time-out of the stage `build`, which runs the command alone."""
+    memory_mib: int = Field(1024, gt=0)
+    """Memory of the stage `build`."""
+
+
+class ProgramSection(_Section):
+    """The folder of a program of several files, and which of them evolve."""
+
+    root: str
+    """The folder, relative to problem.yaml. Every other path of this section is relative to it."""
+    evolve: Annotated[list[str], Field(min_length=1)]
+    """Patterns of the files that evolve, such as `src/**/*.py`. All others are fixed."""
+    entry: str = ""
+    """The Python file whose functions a guarded evaluator calls."""
+    context: list[str] = Field(default_factory=list)
+    """Patterns of the fixed files that prompts may show."""
+    new_files: int = Field(0, ge=0)
+    """Most files that a child may add, at paths that `evolve` matches."""
+    build: BuildSection | None = None
+    """What is run in the folder before each stage, in compatible mode."""
+
+
 class ImportsSection(_Section):
     """The modules that children may import."""
 
@@ -120,8 +150,10 @@ class Description(_Section):
 
     instructions: str = ""
     """The task in prose, for the model."""
-    seeds: Annotated[dict[str, str], Field(min_length=1)]
+    seeds: dict[str, str] = Field(default_factory=dict)
     """Names of start programs and their files. Each is a baseline of the results."""
+    program: ProgramSection | None = None
+    """The folder of a program of several files. A seed is then a folder with files that differ."""
     evaluator: str = "evaluator.py"
     """The file that defines the functions of the stages."""
     stages: Annotated[list[StageSection], Field(min_length=1)]
@@ -154,9 +186,18 @@ class Description(_Section):
     """Settings of a run by dotted name, such as `search.strategy`. --set overrides them."""
 
     @property
+    def in_order(self) -> list[StageSection]:
+        """The stages: of a program that is built, the build first."""
+        build = self.program.build if self.program else None
+        if build is None:
+            return self.stages
+        first = StageSection(name=BUILD, seconds=build.seconds, memory_mib=build.memory_mib)
+        return [first, *self.stages]
+
+    @property
     def measuring(self) -> list[MeasuringSection]:
         """The stages, and what validation measures."""
-        return [*self.stages, *filter(None, [self.validation])]
+        return [*self.in_order, *filter(None, [self.validation])]
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -167,6 +208,10 @@ class Description(_Section):
         ):
             if twice := [name for name in names if names.count(name) > 1]:
                 raise ValueError(f"two {what} are called {twice[0]!r}")
+        if not self.seeds and self.program is None:
+            raise ValueError("`seeds` has no start program")
+        if self.program is not None and self.players > 1:
+            raise ValueError("the players of a game are programs of one file: leave `program` out")
         if self.stages[-1].gate is not None:
             raise ValueError("the last stage has a gate, which leads nowhere")
         if self.players > 1 and self.stages[-1].cases:

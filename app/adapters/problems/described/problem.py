@@ -1,7 +1,7 @@
 """The folder of a `problem.yaml` as a `Problem`: stages, games, validation, limits and axes."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,12 +14,19 @@ from app.adapters.problems.building import (
     origin,
 )
 from app.adapters.problems.described.description import (
+    BUILD,
     FILE,
     AxisSection,
     DescribedText,
     Description,
     StageSection,
     described,
+)
+from app.adapters.problems.described.repository import (
+    DRIVER,
+    driver,
+    repository_of,
+    require_mode,
 )
 from app.adapters.problems.evaluator_result import Reader
 from app.adapters.problems.files import Source, decoded, refuse_configuration, source_text, tree
@@ -66,16 +73,15 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     text = described(decoded(files[options[option.CONFIG]], FILE))
     description = text.description
     _require_files(text, files)
-    suffix = PurePosixPath(next(iter(description.seeds.values()))).suffix
-    mode = Mode(options.get(option.MODE, description.mode or default_mode(suffix).value))
+    parts = _parts(text, files)
+    suffix, language, seeds = parts.suffix, language_of(parts.suffix), parts.seeds
+    mode = Mode(options.get(option.MODE, description.mode or parts.mode.value))
     _require_mode(text, mode)
-    language, imports = language_of(suffix), description.imports
-    validation = description.validation
-    seeds = _programs(description.seeds, files, language)
-    jobs = _jobs(description, _with_requirements(text, files), options, suffix, mode)
+    imports, validation = description.imports, description.validation
+    jobs = _jobs(text, parts, options, mode)
     reader = _reader(description, tuple(seeds.values()), mode)
     game = description.stages[-1].name if description.players > 1 else ""
-    thresholds, suggested = _gates(description.stages)
+    thresholds, suggested = _gates(description.in_order)
     return Problem(
         **origin(NAME, name, files, options),
         instructions=description.instructions,
@@ -108,7 +114,10 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
                 if "max_code_chars" in description.model_fields_set
                 else None,
             ),
+            evolve=tuple(description.program.evolve) if description.program else (),
+            new_files=description.program.new_files if description.program else 0,
         ),
+        context=parts.context,
         imports=option.imports(options, imports.allow, imports.deny),
         baselines={title: seed.id for title, seed in seeds.items()},
         suggestions={**suggested, **description.settings},
@@ -126,8 +135,37 @@ def _require_files(text: DescribedText, files: Mapping[str, bytes]) -> None:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a problem's files are: programs, fixed files around them, and those of the evaluator."""
+
+    suffix: str
+    mode: Mode
+    seeds: Mapping[str, Program]
+    beside: Mapping[str, bytes]
+    fixed: Mapping[str, bytes] = field(default_factory=dict)
+    context: Mapping[str, str] = field(default_factory=dict)
+
+
+def _parts(text: DescribedText, files: Mapping[str, bytes]) -> _Parts:
+    repository, named = repository_of(text, files), text.description.seeds
+    if repository is None:
+        suffix = PurePosixPath(next(iter(named.values()))).suffix
+        seeds = _programs(named, files, language_of(suffix))
+        return _Parts(suffix, default_mode(suffix), seeds, files)
+    return _Parts(
+        repository.suffix,
+        repository.mode,
+        repository.seeds,
+        repository.beside,
+        repository.fixed,
+        repository.context,
+    )
+
+
 def _require_mode(text: DescribedText, mode: Mode) -> None:
-    """Raises where compatible mode would give a program what it may not have."""
+    """Raises where a program cannot be measured in a mode, or would have what it may not have."""
+    require_mode(text, mode)
     if mode is Mode.GUARDED:
         return
     description = text.description
@@ -155,14 +193,10 @@ def _programs(
     }
 
 
-def _jobs(
-    description: Description,
-    files: Mapping[str, bytes],
-    options: Mapping[str, Any],
-    suffix: str,
-    mode: Mode,
-) -> Jobs:
+def _jobs(text: DescribedText, parts: _Parts, options: Mapping[str, Any], mode: Mode) -> Jobs:
     """Returns the jobs of all stages; validation may have an evaluator of its own."""
+    description, section = text.description, text.description.program
+    files = dict(_with_requirements(text, parts.beside))
     given = {
         **options,
         option.ENVIRONMENT: {**description.environment, **options.get(option.ENVIRONMENT, {})},
@@ -173,14 +207,26 @@ def _jobs(
     }
     validation, others = description.validation, {}
     if validation and validation.evaluator:
-        others[validation.name] = evaluator_of(files, validation.evaluator, given)
-    evaluator = evaluator_of(files, description.evaluator, given)
-    return Jobs(evaluator, suffix, mode, _with_time(limits, description), others=others)
+        others[validation.name] = evaluator_of(files, validation.evaluator, given, parts.fixed)
+    entry, build = description.evaluator, section.build if section else None
+    if section is not None and build is not None:
+        functions = [stage.name for stage in description.measuring if stage.name != BUILD]
+        files[DRIVER] = driver(section, entry, functions)
+        entry = DRIVER
+    return Jobs(
+        evaluator_of(files, entry, given, parts.fixed),
+        parts.suffix,
+        mode,
+        _with_time(limits, description),
+        others=others,
+        entry=section.entry if section else "",
+        copied=build is not None,
+    )
 
 
 def _reader(description: Description, seeds: tuple[Program, ...], mode: Mode) -> Reader:
     return Reader(
-        stages=tuple(stage.name for stage in description.stages),
+        stages=tuple(stage.name for stage in description.in_order),
         axes=tuple(axis.name for axis in description.axes),
         seeds=seeds,
         verified=mode is Mode.GUARDED,
@@ -215,7 +261,8 @@ def _described(path: Path) -> Path:
 
 def _files(description: Description) -> Iterator[tuple[str, str]]:
     yield "evaluator", description.evaluator
-    yield from ((f"seeds.{title}", file) for title, file in description.seeds.items())
+    if description.program is None:
+        yield from ((f"seeds.{title}", file) for title, file in description.seeds.items())
     if (validation := description.validation) is not None:
         if validation.evaluator is not None:
             yield "validation.evaluator", validation.evaluator

@@ -1,0 +1,21 @@
+"""Globs: patterns of paths, in which `**` stands for any number of folders."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+
+
+def matches(path: str, patterns: Iterable[str]) -> bool:
+    """Returns whether a relative POSIX path matches one of the patterns.
+
+    `*` and `?` stand for characters other than a slash, and `**/` for any folders or none; a
+    pattern that ends with `/**` stands for everything below a folder.
+    """
+    return any(_expression(pattern).fullmatch(path) for pattern in patterns)
+
+
+@cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    parts = re.split(r"(\*\*/|/\*\*$|\*|\?)", pattern)
+    meanings = {"**/": "(?:.*/)?", "/**": "/.+", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(meanings.get(part, re.escape(part)) for part in parts))
