@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion, Offspring
@@ -20,6 +20,7 @@ from app.domain.replies.fences import (
     likeliest_program,
     whole_program,
 )
+from app.domain.replies.paths import across_files
 from app.domain.replies.reply_text import cut_off, declines, no_code, reply_text
 from app.domain.replies.second_thoughts import elides, is_example, starts_anew, withdraws
 from app.domain.source.edits import Edit, apply_edits, edits_between, summary
@@ -59,11 +60,11 @@ def read_edited(
     after the blocks goes before them, and so does one whose blocks do not apply.  If a reply was
     cut off inside a block, the blocks before it apply if each matches exactly and once.
     """
-    text = reply_text(reply)
-    if isinstance(text, Failure):
-        return text
-    asked = _Asked(parent, rules, describe)
-    blocks = parse_blocks(text, rules)
+    return _of_files(_edited_file, reply, _Asked(parent, rules, describe))
+
+
+def _edited_file(reply: Completion, text: str, asked: _Asked) -> Child:
+    parent, blocks = asked.parent, parse_blocks(text, asked.rules)
     if isinstance(blocks, Blocks):
         return _edited(reply, blocks, asked, edits_asked=True)
     source = _written(fences(text), parent)
@@ -81,11 +82,27 @@ def read_rewritten(
     corrects after it; else the whole reply where that is a program.  A reply of SEARCH/REPLACE
     blocks is read as edits.
     """
+    return _of_files(_rewritten_file, reply, _Asked(parent, rules, describe))
+
+
+def _of_files(
+    read: Callable[[Completion, str, _Asked], Child], reply: Completion, asked: _Asked
+) -> Child:
+    """Returns the child of a reply, which names the files that it changes beside that in focus."""
     text = reply_text(reply)
     if isinstance(text, Failure):
         return text
-    asked = _Asked(parent, rules, describe)
-    blocks = parse_blocks(text, EditRules())
+    if not asked.parent.path:
+        return read(reply, text, asked)
+
+    def read_file(part: Completion, view: Program) -> Child:
+        return read(part, part.text, replace(asked, parent=view))
+
+    return across_files(read_file, reply, text, asked.parent, asked.rules)
+
+
+def _rewritten_file(reply: Completion, text: str, asked: _Asked) -> Child:
+    parent, blocks = asked.parent, parse_blocks(text, EditRules())
     if isinstance(blocks, Blocks) and blocks.blocks:
         return _edited(reply, blocks, asked, edits_asked=False)
     passages = fences(text)
@@ -151,7 +168,7 @@ def _matches(source: str, edit: Edit) -> bool:
 
 def _is_answer(whole: Fence, parent: Program) -> bool:
     """Returns whether a whole program beside blocks is more than what the blocks are about."""
-    unchanged = fingerprint(Program(whole.text, parent.language)) == fingerprint(parent)
+    unchanged = fingerprint(parent.changed(whole.text)) == fingerprint(parent)
     return not unchanged and not is_example(whole.above, whole.text)
 
 
