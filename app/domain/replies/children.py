@@ -95,8 +95,10 @@ def _of_files(
     if not asked.parent.path:
         return read(reply, text, asked)
 
-    def read_file(part: Completion, view: Program) -> Child:
-        return read(part, part.text, replace(asked, parent=view))
+    def read_file(part: Completion, view: Program, *, named: bool) -> Child:
+        # Below its path a file may stand as a whole, whatever was asked for.
+        way = _rewritten_file if named else read
+        return way(part, part.text, replace(asked, parent=view))
 
     return across_files(read_file, reply, text, asked.parent, asked.rules)
 

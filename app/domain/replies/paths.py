@@ -1,9 +1,9 @@
 """Paths in replies: a reply about several files is read file by file, and the changes joined."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Protocol
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion, Offspring
@@ -11,8 +11,14 @@ from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.source.globs import matches
 
-Read: TypeAlias = Callable[[Completion, Program], Child]
-"""Returns the child that a reply makes of the file in focus of a program."""
+
+class ReadFile(Protocol):
+    """Returns the child that a reply makes of the file in focus of a program."""
+
+    def __call__(self, reply: Completion, program: Program, *, named: bool) -> Child:
+        """Reads the reply, which stands below the path of the file if that is `named`."""
+        ...
+
 
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 _PATH_AFTER_FENCE = re.compile(
@@ -42,7 +48,7 @@ class Passage:
 
 
 def across_files(
-    read: Read, reply: Completion, text: str, parent: Program, rules: EditRules
+    read: ReadFile, reply: Completion, text: str, parent: Program, rules: EditRules
 ) -> Child:
     """Returns the child of a program of several files: the changes of each file in the reply.
 
@@ -64,7 +70,7 @@ def across_files(
         view = _in_focus(child, path, parent, rules)
         if isinstance(view, Failure):
             return view
-        made = read(part, view)
+        made = read(part, view, named=bool(passage.path))
         if isinstance(made, Offspring):
             child = made.program
             changes.append(f"{path}: {made.changes}" if len(passages) > 1 else made.changes)
