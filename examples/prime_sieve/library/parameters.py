@@ -1,0 +1,10 @@
+"""Numbers of the sieve, which the build writes as macros of C."""
+
+# EVOLVE-BLOCK-START
+SEGMENT_BYTES = 700
+CHECKED_FIRST = 20
+# EVOLVE-BLOCK-END
+
+for name, value in list(globals().items()):
+    if name.isupper():
+        print(f"#define {name} {int(value)}")
