@@ -20,6 +20,7 @@ from app.adapters.sandbox.engine import engine_client
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.images import LABEL_OF_PROBLEM, Images
 from app.adapters.sandbox.installation import default_index, pip_settings, places
+from app.adapters.sandbox.isolated_command import CommandLimits
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.adapters.sandbox.relay import Relay
@@ -226,7 +227,7 @@ def test_a_build_backend_reaches_nothing_of_the_worker(
     secrets: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ALWAYS, ())
-    monkeypatch.setitem(installation._LIMITS, "processes", BOUND)
+    monkeypatch.setattr(installation, "_LIMITS", CommandLimits(processes=BOUND))
     level = "privileged" if os.geteuid() == 0 else "unprivileged"
     require_isolation(level)
     environments = Environments(folder=tmp_path / "cache")
@@ -253,7 +254,7 @@ python, cache, bound = sys.argv[1:]
 files = {name: text.encode() for name, text in json.load(sys.stdin).items()}
 bundle.harness_frame()
 installation._ALWAYS = ()
-installation._LIMITS["processes"] = int(bound)
+installation._LIMITS = installation.CommandLimits(processes=int(bound))
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
@@ -292,7 +293,7 @@ def test_a_build_backend_reaches_nothing_of_a_user_without_privileges(
 def test_without_isolation_nothing_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.adapters.sandbox.installation._LEVELS", ())
+    monkeypatch.setattr("app.adapters.sandbox.isolated_command._LEVELS", ())
     of = Evaluator("local", {"evaluator.py": EVALUATOR, "requirements.txt": b"marmot\n"})
     with pytest.raises(Misconfigured) as caught:
         Environments(folder=tmp_path).interpreter(of)

@@ -76,8 +76,8 @@ BOOTSTRAP = f"{_LOADER}from evoq_harness.zygote import main\nmain(texts, codes, 
 
 The harness has its own copy of the built-ins: a program that replaces `len` breaks only itself.
 """
-BUILD_BOOTSTRAP = f"{_LOADER}from evoq_harness.build import main\nmain()\n"
-"""The program for `python3 -c` that reads the harness and installs a problem's dependencies."""
+COMMAND_BOOTSTRAP = f"{_LOADER}from evoq_harness.command import main\nmain()\n"
+"""The program for `python3 -c` that reads the harness and runs one command in isolation."""
 
 
 @functools.cache

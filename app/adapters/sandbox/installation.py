@@ -6,37 +6,31 @@ processes, files, environment and network but the package index.
 
 import ast
 import contextlib
-import json
 import os
-import random
 import re
 import shutil
-import signal
-import socket
-import struct
 import subprocess
-import tempfile
-import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from app.adapters.sandbox import cgroup
-from app.adapters.sandbox.bundle import BUILD_BOOTSTRAP, ENVIRONMENT, harness_frame
+from app.adapters.sandbox.bundle import ENVIRONMENT
+from app.adapters.sandbox.isolated_command import (
+    SYSTEM_PATH,
+    CommandLimits,
+    IsolatedCommand,
+    NotIsolated,
+    Overdue,
+)
 from app.adapters.sandbox.relay import Place, Relay, place_of
 from app.domain.secrets import redacted
 from app.ports.protocols import Misconfigured, Unavailable
 
 _ALWAYS = ("numpy", "scipy")
 """Packages that the default image has, too."""
-_LEVELS = ("privileged", "unprivileged")
-_LIMITS = {"memory_mib": 8192, "file_bytes": 8 << 30, "open_files": 1024, "processes": 512}
-_MOST_BYTES = 20 << 30
-_LEAST_FREE_BYTES = 256 << 20
-_LOOKING_SECONDS = 1.0
-_LINES_KEPT, _LINE_BYTES, _LOG_BYTES = 100, 4096, 32 << 20
-_PATH = "/usr/local/bin:/usr/bin:/bin"
+_LIMITS = CommandLimits()
+_LINES_KEPT, _LOG_BYTES = 100, 32 << 20
+_PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 
 _DEFAULT_INDEX = (
     "from pip._internal.models.index import PyPI as i; print(i.simple_url, i.file_storage_domain)"
@@ -120,8 +114,6 @@ class Installation:
         self._deadline = deadline
         self._hosts = hosts
         self._unisolated = unisolated
-        self._refused = ""
-        self._overdue = ""
 
     def run(self, wanted: tuple[str, ...], output: Output) -> None:
         """Installs what `wanted` names as arguments of `pip install`.
@@ -133,127 +125,44 @@ class Installation:
         """
         temporary = self._home / "temporary"
         temporary.mkdir()
-        scratch = tempfile.mkdtemp(prefix="evoq-build-")
-        ours, theirs = socket.socketpair()
+        installer = self._home / "bin" / "python"
+        pip = pip_settings(self._python, str(installer))
+        relay = Relay(places(pip, default_index(str(installer)), self._hosts), output.add)
         try:
-            with ours, theirs:
-                header = self._header(wanted, temporary, scratch, theirs.fileno())
-                status = self._ended(header, ours, theirs, output)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            status = self._command(wanted, pip, temporary).run(relay.serve, output.add)
+        except NotIsolated as error:
+            raise not_isolated(str(error)) from error
+        except Overdue as error:
+            raise Unavailable(f"the installation (sandbox.build_minutes): {error}") from error
         shutil.rmtree(temporary, ignore_errors=True)
-        if self._refused:
-            raise not_isolated(self._refused)
-        if self._overdue:
-            raise Unavailable(self._overdue)
         if status != 0:
             raise InstallationFailed(f"pip ended with status {status}")
 
-    def _header(
-        self, wanted: tuple[str, ...], temporary: Path, scratch: str, channel: int
-    ) -> dict[str, object]:
-        pip = pip_settings(self._python, str(self._home / "bin" / "python"))
-        left = max(1.0, self._deadline - time.monotonic())
-        self._places = places(pip, default_index(str(self._home / "bin" / "python")), self._hosts)
-        return {
-            "channel": channel,
-            "home": str(self._home),
-            "readable": [*_CERTIFICATES, *_local_paths(pip)],
-            "command": [
+    def _command(
+        self, wanted: tuple[str, ...], pip: Mapping[str, str], temporary: Path
+    ) -> IsolatedCommand:
+        return IsolatedCommand(
+            python=self._python,
+            command=(
                 *(str(self._home / "bin" / "python"), "-m", "pip", "install"),
                 *("--disable-pip-version-check", "--progress-bar", "off", "--no-cache-dir"),
                 *(*_ALWAYS, *wanted),
-            ],
-            "environment": {
+            ),
+            home=self._home,
+            folder="source",
+            deadline=self._deadline,
+            environment={
                 **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
                 **{f"PIP_{key.upper()}": value for key, value in pip.items()},
                 **{"PIP_CONFIG_FILE": os.devnull, "LANG": ENVIRONMENT["LANG"]},
-                **{"PATH": f"{self._home / 'bin'}:{_PATH}"},
+                **{"PATH": f"{self._home / 'bin'}:{SYSTEM_PATH}"},
                 **dict.fromkeys(("HOME", "TMPDIR"), str(temporary)),
             },
-            "limits": {**_LIMITS, "cpu_seconds": left * (os.cpu_count() or 1)},
-            "scratch": scratch,
-            "levels": _LEVELS,
-            "offset": random.randrange(200_000),
-            "unisolated": self._unisolated,
-        }
-
-    def _ended(
-        self,
-        header: Mapping[str, object],
-        ours: socket.socket,
-        theirs: socket.socket,
-        output: Output,
-    ) -> int:
-        """Runs the command of a header; returns its exit status."""
-        parent = cgroup.parent()
-        group = None if parent is None else cgroup.make(parent, _LIMITS["memory_mib"] << 20)
-        try:
-            with subprocess.Popen(
-                [self._python, "-B", "-s", "-c", BUILD_BOOTSTRAP],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={**ENVIRONMENT, "PATH": _PATH},
-                cwd="/",
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            ) as build:
-                theirs.close()
-                if group is not None:
-                    group.take(build.pid)
-                assert build.stdin is not None
-                assert build.stdout is not None
-                text = json.dumps(header).encode()
-                with contextlib.suppress(BrokenPipeError), build.stdin:
-                    build.stdin.write(harness_frame() + struct.pack(">IQ", len(text), 0) + text)
-                over = threading.Event()
-                helpers = [
-                    threading.Thread(target=self._answer, args=(ours, output, over)),
-                    threading.Thread(target=self._watch, args=(build.pid, over)),
-                ]
-                for helper in helpers:
-                    helper.start()
-                try:
-                    while line := build.stdout.readline(_LINE_BYTES):
-                        output.add(line)
-                    return build.wait()
-                finally:
-                    over.set()
-                    _end(build.pid)
-                    for helper in helpers:
-                        helper.join()
-        finally:
-            if group is not None:
-                group.remove()
-
-    def _answer(self, ours: socket.socket, output: Output, over: threading.Event) -> None:
-        """Serves the installation's way to the index, or keeps the reason of its refusal."""
-        data, descriptors, _, _ = socket.recv_fds(ours, _LINE_BYTES, 1)
-        if not descriptors:
-            self._refused = data.decode("utf-8", "replace")
-            return
-        listener = socket.socket(fileno=descriptors[0])
-        relay = Relay(self._places, output.add)
-        server = threading.Thread(target=relay.serve, args=(listener,), daemon=True)
-        server.start()
-        over.wait()
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)
-        server.join()
-
-    def _watch(self, group: int, over: threading.Event) -> None:
-        """Ends the installation at its deadline, or when it has written too much."""
-        while not over.wait(_LOOKING_SECONDS):
-            if time.monotonic() > self._deadline:
-                self._overdue = "the installation takes longer than sandbox.build_minutes"
-            elif shutil.disk_usage(self._home).free < _LEAST_FREE_BYTES:
-                self._overdue = f"the disk of {self._home} is full"
-            elif _bytes_below(self._home) > _MOST_BYTES:
-                self._overdue = f"the installation wrote more than {_MOST_BYTES >> 30} GiB"
-            if self._overdue:
-                _end(group)
-                return
+            addresses=dict.fromkeys(_PROXIES, "{address}"),
+            readable=(*_CERTIFICATES, *_local_paths(pip)),
+            limits=_LIMITS,
+            unisolated=self._unisolated,
+        )
 
 
 def pip_settings(python: str, *others: str) -> dict[str, str]:
@@ -338,17 +247,3 @@ def _local_paths(pip: Mapping[str, str]) -> list[str]:
                 index = key in ("index_url", "extra_index_url") and path.parents[1:]
                 found.append(str(path.parent if index else path))
     return found
-
-
-def _bytes_below(folder: Path) -> int:
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(path, name)).st_blocks * 512
-    return total
-
-
-def _end(group: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Installs a problem's dependencies in isolation: what is installed may run any code."""
+"""Runs one command in isolation: an installation, or an agent, which may run any code."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from .syscall_filter import FilterPermissions, SyscallFilter
 
 _BACKLOG = 64
 _OF_THE_NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/services")
-_PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 _NO_ISOLATION = "namespaces cannot be had here"
-_NO_BOUND = "nothing here bounds how many processes an installation starts"
+_NO_BOUND = "nothing here bounds how many processes a command starts"
 
 
 def main() -> None:
     """Isolates this process, runs one command, and ends as the command ended.
 
     Standard input holds a frame: `channel`, the descriptor of a socket to the worker; `home`, the
-    directory to write in; `temporary`, one below it; `readable`, what else to show; `command`;
-    `environment`; `limits`, as `limits.apply` takes them; `scratch`, `levels` and `offset` as
-    `isolation.enter` does; `unisolated`, whether to go on without isolation.  The worker gets the
-    reason of a refusal through the channel, or the descriptor of a listening socket: the command's
-    only way to the network, as an HTTP proxy.
+    directory to write in; `folder`, the one in it to start in; `readable`, what else to show;
+    `command`; `environment`; `addresses`, further variables, in which `{address}` stands for that
+    of the only way to the network; `limits`, as `limits.apply` takes them; `scratch`, `levels` and
+    `offset` as `isolation.enter` does; `unisolated`, whether to go on without isolation.  The
+    worker gets the reason of a refusal through the channel, or the descriptor of the socket that
+    listens at the address.
     """
     received = frames.read_header(0)
     if received is None:
@@ -48,7 +48,9 @@ def main() -> None:
         os._exit(1)
     environment = dict(wanted["environment"])
     if layout.network_closed:
-        environment.update(dict.fromkeys(_PROXIES, _offer_a_proxy(channel)))
+        address = _offer_an_address(channel)
+        for name, text in wanted["addresses"].items():
+            environment[name] = text.replace("{address}", address)
     channel.close()
     child = os.fork()
     if child == 0:
@@ -60,8 +62,8 @@ def main() -> None:
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
 
 
-def _offer_a_proxy(channel: socket.socket) -> str:
-    """Sends the worker a socket that listens in this network; returns its address as a proxy's."""
+def _offer_an_address(channel: socket.socket) -> str:
+    """Sends the worker a socket that listens in this network; returns its address."""
     with socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG) as listener:
         socket.send_fds(channel, [b"\0"], [listener.fileno()])
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -73,7 +75,7 @@ def _become_the_command(
     environment: dict[str, str],
     bounded: bool,
 ) -> None:
-    """Takes the identity, the limits and the filter of an installation, and starts it."""
+    """Takes the identity, the limits and the filter of a command, and starts it."""
     try:
         if layout.identities == UIDS:
             sandbox_layout.become(layout.first_uid)
@@ -86,7 +88,7 @@ def _become_the_command(
         limits.default_signals()
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         kernel.no_new_privileges()
-        os.chdir(os.path.join(wanted["home"], "source"))
+        os.chdir(wanted["folder"])
         if not layout.own_root:
             readable = (*landlock.of_machine(), *wanted["readable"], *_OF_THE_NETWORK)
             landlock.restrict(landlock.ruleset_of_paths(readable, (wanted["home"],)))
@@ -104,6 +106,6 @@ def _become_the_command(
         ).install()
         os.execve(wanted["command"][0], wanted["command"], environment)
     except OSError as error:
-        os.write(1, f"the installation did not start: {error}\n".encode())
+        os.write(1, f"the command did not start: {error}\n".encode())
     finally:
         os._exit(1)
