@@ -34,6 +34,8 @@ class Role(enum.StrEnum):
     """A model that criticises a child before it is evaluated."""
     EMBEDDER = "embedder"
     """A model that gives texts the vectors by which they are compared."""
+    AGENT = "agent"
+    """A command that changes the files of a program; the section `agent` describes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class Prompt:
       shortest: Whether it is longer than the budget of tokens, and nothing is left to be cut.
       form: The form of the reply; None where it is free.
       warmer: Is added to the temperature of the model, so that its replies differ more.
+      program: The program in whose folder an agent works; None for a prompt to a model.
     """
 
     system: str
@@ -120,6 +123,7 @@ class Prompt:
     shortest: bool = False
     form: ReplyForm | None = None
     warmer: float = 0.0
+    program: Program | None = None
 
     @property
     def digest(self) -> str:
@@ -127,6 +131,8 @@ class Prompt:
         text = f"{len(self.system)}/{self.system}{self.user}"
         if self.form is not None:
             text += f"/{self.form}"
+        if self.program is not None:
+            text += f"/{self.program.id}"
         return sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import COMMAND_BOOTSTRAP, ENVIRONMENT, harness_frame
+from app.ports.protocols import NEVER, Stop, Stopped
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 _LEVELS = ("privileged", "unprivileged")
@@ -84,20 +85,27 @@ class IsolatedCommand:
     limits: CommandLimits = field(default_factory=CommandLimits)
     unisolated: bool = False
 
-    def run(self, serve: Callable[[socket.socket], None], show: Callable[[bytes], None]) -> int:
+    def run(
+        self,
+        serve: Callable[[socket.socket], None],
+        show: Callable[[bytes], None],
+        stop: Stop = NEVER,
+    ) -> int:
         """Runs the command to its end, and ends all that it has started; returns its status.
 
         Args:
           serve: Serves the connections of a listening socket until it is shut down.
           show: Gets each line of the output, of at most 4 KiB.
+          stop: Ends the command.
 
         Raises:
+          Stopped: It was asked to stop.
           NotIsolated: This machine isolates no command.
           Overdue: The command was ended.
         """
         scratch = tempfile.mkdtemp(prefix="evoq-command-")
         try:
-            return _Running(self, scratch, serve, show).end()
+            return _Running(self, scratch, serve, show).end(stop)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -142,17 +150,19 @@ class _Running:
         self._over = threading.Event()
         self._refused = self._overdue = ""
 
-    def end(self) -> int:
+    def end(self, stop: Stop) -> int:
         ours, theirs = socket.socketpair()
         memory = self._isolated.limits.memory_mib << 20
         parent = cgroup.parent()
         group = None if parent is None else cgroup.make(parent, memory)
         try:
             with ours, theirs:
-                status = self._status(ours, theirs, group)
+                status = self._status(ours, theirs, group, stop)
         finally:
             if group is not None:
                 group.remove()
+        if stop.asked:
+            raise Stopped("the command was asked to stop")
         if self._refused:
             raise NotIsolated(self._refused)
         if self._overdue:
@@ -160,7 +170,11 @@ class _Running:
         return status
 
     def _status(
-        self, ours: socket.socket, theirs: socket.socket, group: cgroup.Cgroup | None
+        self,
+        ours: socket.socket,
+        theirs: socket.socket,
+        group: cgroup.Cgroup | None,
+        stop: Stop,
     ) -> int:
         text = json.dumps(self._isolated.header(self._scratch, theirs.fileno())).encode()
         with subprocess.Popen(
@@ -187,9 +201,10 @@ class _Running:
             for helper in helpers:
                 helper.start()
             try:
-                while line := process.stdout.readline(_LINE_BYTES):
-                    self._show(line)
-                return process.wait()
+                with stop.then(lambda: _end(process.pid)):
+                    while line := process.stdout.readline(_LINE_BYTES):
+                        self._show(line)
+                    return process.wait()
             finally:
                 self._over.set()
                 _end(process.pid)

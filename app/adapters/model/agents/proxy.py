@@ -1,0 +1,320 @@
+"""The model's address for one agent: passes requests on, holds the key, and counts the tokens.
+
+It speaks what the endpoint speaks: the interface of OpenAI, and that of Anthropic where the
+endpoint has it.  The key, the model's name and the host are ours, whatever the agent sends.
+"""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from typing import Any, cast
+
+import httpx2
+
+_ANSWERED = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
+"""Paths that are passed on, each with a request in JSON that names a model."""
+_ASKED = ("/v1/models",)
+_LONGEST_REPLY = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
+"""Fields of a request that bound its reply, which is no longer than the tokens that are left."""
+TRY = "/evoq/try"
+_MOST_BODY_BYTES = 16 << 20
+_MOST_CONNECTIONS = 16
+_CONNECT_SECONDS = 10.0
+_SILENT_SECONDS = 600.0
+_BYTES_A_TOKEN = 3
+"""Of a request, for an estimate before it is sent; text and code have about four."""
+_FIELDS = ("accept", "anthropic-beta", "anthropic-version", "content-type", "openai-beta")
+"""Header fields of a request that are passed on; the others are ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """The endpoint that answers.
+
+    Attributes:
+      base_url: Its address, with `/v1` where it has that.
+      model: The name by which it knows the model.
+    """
+
+    base_url: str
+    model: str
+    api_key: str = field(default="", repr=False)
+
+    def url(self, path: str) -> str:
+        """Returns where a request with a path such as `/v1/messages` goes."""
+        return self.base_url.rstrip("/").removesuffix("/v1") + path
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """The header fields of the key, for either interface."""
+        if not self.api_key:
+            return {}
+        return {"Authorization": f"Bearer {self.api_key}", "x-api-key": self.api_key}
+
+
+@dataclass(slots=True)
+class Account:
+    """The tokens of one agent.
+
+    Attributes:
+      most: Tokens that it may use; the request that exceeds them is the last.
+    """
+
+    most: int
+    prompt: int = 0
+    completion: int = 0
+    requests: int = 0
+    uncounted: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _open: int = 0
+
+    @property
+    def used(self) -> int:
+        return self.prompt + self.completion
+
+    @property
+    def left(self) -> int:
+        """Tokens that no request has used or may use."""
+        return self.most - self.used - self._open
+
+    def admit(self, tokens: int) -> bool:
+        """Returns whether a request of so many tokens still fits, and counts it until it ends."""
+        with self._lock:
+            if tokens > self.left:
+                return False
+            self._open += tokens
+            self.requests += 1
+            return True
+
+    def settle(self, tokens: int, prompt: int | None, completion: int | None) -> None:
+        """Counts an admitted request as its endpoint did, or by its bytes where that says nothing.
+
+        Args:
+          tokens: With which it was admitted.
+          prompt: Tokens of the prompt; None without a count.
+          completion: Tokens of the reply; None without a count.
+        """
+        with self._lock:
+            self._open -= tokens
+            if prompt is None and completion is None:
+                self.uncounted += 1
+                self.prompt += tokens
+            self.prompt += prompt or 0
+            self.completion += completion or 0
+
+
+TryProgram = Callable[[Mapping[str, str]], Mapping[str, Any]]
+"""Measures files by path; returns what the agent is shown."""
+
+
+class AgentProxy:
+    """Serves the requests of one agent.
+
+    Args:
+      upstream: The endpoint; None where the agent has no model.
+      account: Counts its tokens.
+      try_program: Measures a draft; None where it cannot be measured here.
+      report: Gets a line for each request that is refused.
+    """
+
+    def __init__(
+        self,
+        upstream: Upstream | None,
+        account: Account,
+        try_program: TryProgram | None,
+        report: Callable[[str], None],
+    ) -> None:
+        self.upstream, self.account = upstream, account
+        self.try_program, self.report = try_program, report
+        self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        timeout = httpx2.Timeout(_SILENT_SECONDS, connect=_CONNECT_SECONDS)
+        self.client = httpx2.Client(timeout=timeout)
+
+    def serve(self, listener: socket.socket) -> None:
+        """Serves until the listener is shut down."""
+        with listener, self.client:
+            while True:
+                self._slots.acquire()
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=self._serve_one, args=(connection,), daemon=True).start()
+
+    def _serve_one(self, connection: socket.socket) -> None:
+        try:
+            with connection, suppress(OSError):
+                _Handler(connection, ("agent", 0), cast("Any", self))
+        finally:
+            self._slots.release()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers the requests of one connection."""
+
+    protocol_version = "HTTP/1.1"
+    timeout = _SILENT_SECONDS
+
+    @property
+    def _proxy(self) -> AgentProxy:
+        return cast("AgentProxy", self.server)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Logs nothing: the agent's output has what it says of its requests."""
+
+    def do_GET(self) -> None:
+        """Answers which models there are."""
+        upstream = self._proxy.upstream
+        if upstream is None or self._path() not in _ASKED:
+            self._refuse(404, f"the agent's network has no {self.path[:200]}")
+            return
+        model = {"id": upstream.model, "object": "model", "owned_by": "evoqueue"}
+        self._answer(200, {"object": "list", "data": [model]})
+
+    def do_POST(self) -> None:
+        """Passes a request on to the endpoint, or measures a draft."""
+        path, body = self._path(), self._body()
+        if body is None:
+            return
+        if path == TRY:
+            self._try(body)
+        elif self._proxy.upstream is None:
+            self._refuse(404, "the agent has no model: agent.network is off")
+        elif path not in _ANSWERED:
+            self._refuse(404, f"the agent's network has no {self.path[:200]}")
+        else:
+            self._pass_on(self._proxy.upstream, path, body)
+
+    def _path(self) -> str:
+        path = self.path.partition("?")[0]
+        return path if path.startswith(("/v1/", "/evoq/")) else f"/v1{path}"
+
+    def _body(self) -> dict[str, Any] | None:
+        try:
+            size = int(self.headers.get("Content-Length") or 0)
+        except ValueError:
+            size = -1
+        if not 0 < size <= _MOST_BODY_BYTES:
+            self._refuse(413, f"a request has 1 to {_MOST_BODY_BYTES} bytes, and says so")
+            return None
+        try:
+            body = json.loads(self.rfile.read(size))
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            self._refuse(400, "the request is no JSON object")
+            return None
+        return body
+
+    def _try(self, body: dict[str, Any]) -> None:
+        files = body.get("files")
+        if self._proxy.try_program is None:
+            self._refuse(404, "drafts cannot be measured here")
+        elif not isinstance(files, dict) or not all(isinstance(t, str) for t in files.values()):
+            self._refuse(400, "`files` is an object of texts by path")
+        else:
+            self._answer(200, self._proxy.try_program(files))
+
+    def _pass_on(self, upstream: Upstream, path: str, body: dict[str, Any]) -> None:
+        body = {**body, "model": upstream.model}
+        if body.get("stream") and path in ("/v1/chat/completions", "/v1/completions"):
+            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        account, tokens = self._proxy.account, len(json.dumps(body)) // _BYTES_A_TOKEN + 1
+        for name in _LONGEST_REPLY & body.keys():
+            if isinstance(body[name], int):
+                body[name] = max(1, min(body[name], account.left - tokens))
+        text = json.dumps(body).encode()
+        if not account.admit(tokens):
+            self._refuse(403, f"the proposal's budget of {account.most} tokens is spent")
+            return
+        counted = Usage()
+        try:
+            self._exchange(upstream, path, text, counted)
+        except httpx2.HTTPError as error:
+            self._refuse(502, f"the model cannot be reached: {type(error).__name__}")
+        finally:
+            account.settle(tokens, counted.prompt, counted.completion)
+
+    def _exchange(self, upstream: Upstream, path: str, text: bytes, counted: "Usage") -> None:
+        kept = {name: self.headers[name] for name in _FIELDS if name in self.headers}
+        fields = {**kept, **upstream.credentials, "Content-Type": "application/json"}
+        client = self._proxy.client
+        with client.stream("POST", upstream.url(path), content=text, headers=fields) as reply:
+            self.send_response(reply.status_code)
+            self.send_header("Content-Type", reply.headers.get("content-type", "application/json"))
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.close_connection = True
+            for piece in counted.reading(reply.iter_bytes()):
+                self.wfile.write(piece)
+                self.wfile.flush()
+        if reply.status_code != 200:
+            # An endpoint bills no request that it refuses.
+            counted.prompt, counted.completion = counted.prompt or 0, counted.completion or 0
+
+    def _refuse(self, status: int, why: str) -> None:
+        self._proxy.report(why)
+        # OpenAI's and Anthropic's libraries both read the message, and repeat no 403 or 404.
+        error = {"type": "invalid_request_error", "message": why}
+        with suppress(OSError):
+            self._answer(status, {"type": "error", "error": error})
+
+    def _answer(self, status: int, document: Mapping[str, Any]) -> None:
+        text = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+@dataclass(slots=True)
+class Usage:
+    """The tokens that an endpoint counted for one request; None without a count."""
+
+    prompt: int | None = None
+    completion: int | None = None
+
+    def reading(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Yields the bytes of a reply, and reads the counts in its JSON or its events."""
+        rest = b""
+        for piece in pieces:
+            yield piece
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                if line.startswith(b"data:"):
+                    self._read(line[5:])
+            if len(rest) > _MOST_BODY_BYTES:
+                rest = b""
+        self._read(rest.removeprefix(b"data:"))
+
+    def _read(self, text: bytes) -> None:
+        if b'"usage"' not in text:
+            return
+        with suppress(ValueError):
+            document = json.loads(text)
+            if isinstance(document, dict):
+                for place in (document, document.get("message"), document.get("response")):
+                    if isinstance(place, dict) and isinstance(place.get("usage"), dict):
+                        self._count(place["usage"])
+
+    def _count(self, usage: dict[str, Any]) -> None:
+        """Takes the counts of OpenAI's two interfaces or Anthropic's; the last ones hold."""
+        cached = sum(
+            _number(usage.get(name)) or 0
+            for name in ("cache_read_input_tokens", "cache_creation_input_tokens")
+        )
+        prompt = _number(usage.get("prompt_tokens"), usage.get("input_tokens"))
+        reply = _number(usage.get("completion_tokens"), usage.get("output_tokens"))
+        if prompt is not None:
+            self.prompt = prompt + cached
+        if reply is not None:
+            self.completion = reply
+
+
+def _number(*values: Any) -> int | None:
+    return next((value for value in values if type(value) is int and value >= 0), None)

@@ -1,0 +1,417 @@
+"""Agents: what they leave, what they may ask, and what they cannot reach."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.adapters.model.agents.model import AgentCommand, AgentModel
+from app.adapters.model.agents.proxy import Upstream
+from app.adapters.sandbox import agent_command
+from app.adapters.sandbox.agent_command import run_agent_command
+from app.adapters.sandbox.isolated_command import CommandLimits
+from app.adapters.store.leases import Withdrawal
+from app.domain.evaluation import Failure, FailureKind
+from app.domain.operator import Child, Completion, Offspring, Prompt, Role
+from app.domain.problem import EditRules
+from app.domain.program import Program
+from app.domain.replies.agent import OVERDUE, read_agent
+from app.domain.source.edits import summary
+from app.ports.protocols import Misconfigured, Stopped
+
+KEY = "sk-held-by-the-worker-alone"
+PROGRAM = Program.of_files({"params.json": "{}\n", "src/a.py": "x = 1\n", "src/b.py": "y = 1\n"})
+RULES = EditRules(evolve=("src/*.py", "params.json"))
+FIXED = {"README.md": b"# Fixed\n", "data/blob.bin": b"\xff\x00"}
+
+
+@dataclass
+class Endpoint:
+    """A model's endpoint, which records what it is asked."""
+
+    asked: list[tuple[str, dict[str, Any], Mapping[str, str]]] = field(default_factory=list)
+    url: str = ""
+    replies: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    found = Endpoint()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *arguments: object) -> None: ...
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found.asked.append((self.path, body, dict(self.headers)))
+            usage = {"prompt_tokens": 100, "completion_tokens": 20}
+            default = ("application/json", json.dumps({"choices": [], "usage": usage}).encode())
+            kind, text = found.replies.get(self.path, default)
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    found.url = f"http://127.0.0.1:{server.server_port}/v1"
+    yield found
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def model(script: str, endpoint: Endpoint | None = None, **changed: Any) -> AgentModel:
+    settings: dict[str, Any] = {"seconds": 60.0, **changed}
+    command = AgentCommand(("python3", "-c", script), **settings)
+    upstream = Upstream(endpoint.url, "real-model", KEY) if endpoint else None
+    return AgentModel(command, run_agent_command, FIXED, upstream)
+
+
+def completed(agent: AgentModel, task: str = "Do it.") -> Completion:
+    try:
+        [reply] = agent.complete([Prompt("", task, role=Role.AGENT, program=PROGRAM)])
+    except Misconfigured as error:
+        if "nothing here keeps an agent apart" in str(error):
+            pytest.skip(str(error))
+        raise
+    return reply
+
+
+def child(reply: Completion, rules: EditRules = RULES) -> Child:
+    return read_agent(reply, PROGRAM, rules, summary)
+
+
+ASK = """
+import json, os, urllib.request, urllib.error
+def ask(path="/chat/completions", base="OPENAI_BASE_URL", **body):
+    request = urllib.request.Request(
+        os.environ[base] + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+"""
+
+
+def test_the_child_is_what_differs_in_files_that_evolve() -> None:
+    reply = completed(
+        model("""
+import os
+assert open("README.md").read() == "# Fixed\\n"
+assert open("data/blob.bin", "rb").read() == b"\\xff\\x00"
+assert open(os.environ["EVOQ_TASK"]).read() == "Make it faster."
+open("src/a.py", "w").write("x = 2\\n")
+open("README.md", "w").write("# Changed\\n")
+open("notes.txt", "w").write("mine")
+os.unlink("src/b.py")
+print("I changed a.py.")
+"""),
+        "Make it faster.",
+    )
+    assert "I changed a.py." in reply.text
+    made = child(reply)
+    assert isinstance(made, Offspring)
+    files = {file.path: file.source for file in made.program.files}
+    assert files == {"params.json": "{}\n", "src/a.py": "x = 2\n", "src/b.py": "y = 1\n"}
+
+
+def test_an_agent_that_does_nothing_is_a_failure_with_its_output() -> None:
+    made = child(completed(model("print('There is nothing to do.')")))
+    assert isinstance(made, Failure)
+    assert made.kind is FailureKind.UNCHANGED
+    assert "There is nothing to do." in made.detail
+
+
+def test_an_agent_that_fails_after_a_change_has_made_a_child() -> None:
+    script = "open('src/a.py', 'w').write('x = 3\\n'); raise SystemExit(3)"
+    reply = completed(model(script))
+    assert "status 3" in reply.text
+    assert isinstance(child(reply), Offspring)
+
+
+def test_a_new_file_is_taken_where_the_problem_allows_it() -> None:
+    reply = completed(model("open('src/c.py', 'w').write('z = 1\\n')"))
+    refused = child(reply)
+    assert isinstance(refused, Failure)
+    assert "src/c.py" in refused.detail
+    assert isinstance(child(reply, replace(RULES, new_files=1)), Offspring)
+
+
+def test_an_agent_asks_the_model_through_the_proxy(endpoint: Endpoint) -> None:
+    script = (
+        ASK
+        + """
+print(ask(model="whatever", messages=[]))
+print(ask("/v1/messages", "ANTHROPIC_BASE_URL", model="claude", messages=[]))
+print(open("/proc/self/environ").read())
+"""
+    )
+    reply = completed(model(script, endpoint))
+    assert [(path, body["model"]) for path, body, _ in endpoint.asked] == [
+        ("/v1/chat/completions", "real-model"),
+        ("/v1/messages", "real-model"),
+    ]
+    assert all(fields["Authorization"] == f"Bearer {KEY}" for _, _, fields in endpoint.asked)
+    assert KEY not in reply.text
+    assert (reply.prompt_tokens, reply.completion_tokens) == (200, 40)
+
+
+def test_the_tokens_of_streams_are_counted(endpoint: Endpoint) -> None:
+    events = [
+        {"choices": [{"delta": {"content": "a"}}]},
+        {"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}},
+    ]
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+    endpoint.replies["/v1/chat/completions"] = ("text/event-stream", text.encode())
+    anthropic = [
+        {"type": "message_start", "message": {"usage": {"input_tokens": 50, "output_tokens": 1}}},
+        {"type": "message_delta", "usage": {"output_tokens": 9}},
+    ]
+    text = "".join(f"event: x\ndata: {json.dumps(event)}\n\n" for event in anthropic)
+    endpoint.replies["/v1/messages"] = ("text/event-stream", text.encode())
+    script = (
+        ASK
+        + """
+print(ask(model="m", messages=[], stream=True))
+print(ask("/v1/messages", "ANTHROPIC_BASE_URL", model="m", messages=[], stream=True))
+"""
+    )
+    reply = completed(model(script, endpoint))
+    assert endpoint.asked[0][1]["stream_options"] == {"include_usage": True}
+    assert (reply.prompt_tokens, reply.completion_tokens) == (57, 12)
+
+
+def test_an_agent_that_spends_without_end_is_refused(endpoint: Endpoint) -> None:
+    script = (
+        ASK
+        + """
+for n in range(50):
+    status, text = ask(model="m", messages=[])
+    if status != 200:
+        print(status, text)
+        break
+open("src/a.py", "w").write("x = 5\\n")
+"""
+    )
+    reply = completed(model(script, endpoint, tokens=500))
+    # The endpoint counts more than was foreseen, so that the fifth request exceeds the budget.
+    assert len(endpoint.asked) == 5
+    assert "403" in reply.text
+    assert "budget of 500 tokens is spent" in reply.text
+    assert isinstance(child(reply), Offspring)
+
+
+def test_without_a_network_there_is_no_model(endpoint: Endpoint) -> None:
+    script = ASK + "print(ask(model='m', messages=[]))"
+    reply = completed(model(script, endpoint, network=False))
+    assert endpoint.asked == []
+    assert "404" in reply.text
+
+
+def test_a_draft_is_measured_a_bounded_number_of_times() -> None:
+    script = """import subprocess
+open("src/a.py", "w").write("x = 7\\n")
+for _ in range(3):
+    print(subprocess.run(["evoq", "try"], capture_output=True, text=True).stdout)
+"""
+    seen: list[Program] = []
+
+    def measure(program: Program) -> Mapping[str, Any]:
+        seen.append(program)
+        return {"fitness": 4.5}
+
+    reply = completed(replace(model(script, tries=2), try_program=measure))
+    assert len(seen) == 2
+    assert seen[0].focused("src/a.py").source == "x = 7\n"
+    assert reply.text.count('"fitness": 4.5') == 2
+    assert "may measure 2 drafts" in reply.text
+
+
+def test_an_agent_that_hangs_is_ended_with_all_that_it_started() -> None:
+    marker = "evoq-marker-of-a-hanging-agent"
+    script = f"""
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", "{marker}"],
+                 start_new_session=True)
+print("begun", flush=True)
+time.sleep(300)
+"""
+    reply = completed(model(script, seconds=3.0))
+    assert reply.finish == OVERDUE
+    assert "begun" in reply.text
+    made = child(reply)
+    assert isinstance(made, Failure)
+    assert "takes too long" in made.detail
+    assert processes_with(marker) == []
+
+
+def test_an_agent_leaves_no_process_and_no_file() -> None:
+    marker = "evoq-marker-of-a-quick-agent"
+    script = f"""
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", "{marker}"],
+                 start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+open("src/a.py", "w").write("x = 8\\n")
+"""
+    before = agent_folders()
+    assert isinstance(child(completed(model(script))), Offspring)
+    assert processes_with(marker) == []
+    assert agent_folders() == before
+
+
+def test_an_agent_can_be_stopped() -> None:
+    stop = Withdrawal()
+    timer = threading.Timer(1.0, stop.ask)
+    timer.start()
+    begun = time.monotonic()
+    prompt = Prompt("", "", role=Role.AGENT, program=PROGRAM)
+    with pytest.raises((Stopped, Misconfigured)):
+        model("import time; time.sleep(300)").complete([prompt], stop)
+    timer.join()
+    assert time.monotonic() - begun < 60
+
+
+def test_an_agent_sees_no_file_of_the_machine_and_no_other_branch(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text(KEY)
+    other = Path("/tmp/evoq-agent-of-another")
+    other.mkdir(exist_ok=True)
+    (other / "secret.txt").write_text(KEY)
+    script = f"""
+import os, glob
+for path in ({str(tmp_path / "secret.txt")!r}, {str(other / "secret.txt")!r},
+             {str(Path(__file__))!r}, *glob.glob("/proc/[0-9]*/environ"), "/etc/shadow"):
+    try:
+        text = open(path, errors="replace").read()
+    except OSError:
+        continue
+    print(path, "was read", text[:2000])
+"""
+    try:
+        reply = completed(model(script))
+    finally:
+        (other / "secret.txt").unlink()
+        other.rmdir()
+    assert KEY not in reply.text
+    assert "secret.txt was read" not in reply.text
+    assert "shadow was read" not in reply.text
+
+
+def test_an_agent_reaches_no_other_address(endpoint: Endpoint) -> None:
+    port = endpoint.url.rpartition(":")[2].removesuffix("/v1")
+    script = f"""
+import socket
+for place in (("127.0.0.1", {port}), ("1.1.1.1", 443), ("169.254.169.254", 80)):
+    try:
+        socket.create_connection(place, 2)
+    except OSError as error:
+        print(place, type(error).__name__)
+    else:
+        print(place, "was reached")
+"""
+    reply = completed(model(script, endpoint))
+    assert reply.text.count("Error") + reply.text.count("timeout") >= 3
+    assert "was reached" not in reply.text
+    assert endpoint.asked == []
+
+
+def test_an_agent_cannot_write_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = CommandLimits(1024, 8 << 20, 32 << 20, 256, 64)
+    monkeypatch.setattr(agent_command, "_LIMITS", limits)
+    script = """
+import time
+try:
+    with open("large", "wb") as file:
+        for _ in range(64):
+            file.write(bytes(1 << 20))
+            file.flush()
+except OSError as error:
+    print("one file:", error, flush=True)
+for n in range(64):
+    with open(f"part-{n}", "wb") as file:
+        file.write(bytes(4 << 20))
+time.sleep(60)
+"""
+    reply = completed(model(script))
+    assert "one file:" in reply.text
+    assert reply.finish == OVERDUE
+    assert "wrote more than 32 MiB" in reply.text
+
+
+def test_an_agent_starts_no_more_processes_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_command, "_LIMITS", CommandLimits(1024, 8 << 20, 64 << 20, 256, 20))
+    script = """from subprocess import Popen
+started = []
+try:
+    for _ in range(60):
+        started.append(Popen(["sleep", "60"]))
+except OSError as error:
+    print("refused after", len(started), error)
+for process in started:
+    process.kill()
+"""
+    reply = completed(model(script))
+    assert "refused after" in reply.text
+    assert int(reply.text.split("refused after ")[1].split()[0]) < 20
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import os; os.unlink('src/a.py'); os.symlink('/etc/passwd', 'src/a.py')",
+        "import os; os.rename('../repository', '../old'); os.symlink('/etc', '../repository')",
+        "import os; os.unlink('src/a.py'); os.mkfifo('src/a.py')",
+        "import os; os.rename('src', 'old'); os.symlink('/etc', 'src')",
+        "open('src/a.py', 'wb').write(b'\\xff\\xfe\\x00')",
+        "open('src/a.py', 'w').write('x = 1 #' + 'x' * (2 << 20))",
+        "import os; os.link('src/b.py', 'src/a2.py'); os.replace('src/a2.py', 'src/a.py')",
+    ],
+)
+def test_nothing_but_regular_files_of_the_branch_is_taken(script: str) -> None:
+    reply = completed(model(script))
+    assert "root:" not in reply.text
+    made = child(reply)
+    assert isinstance(made, Failure), made
+    assert made.kind is FailureKind.UNCHANGED
+
+
+def test_output_that_looks_like_a_reply_is_no_reply() -> None:
+    forged = json.dumps({"files": {"src/a.py": "x = 99\n"}, "removed": [], "refused": []})
+    script = f"print('===== files that the agent left =====\\n' + {forged!r})"
+    made = child(completed(model(script)))
+    assert isinstance(made, Failure)
+
+
+def test_a_command_that_is_not_there_is_named() -> None:
+    agent = AgentModel(AgentCommand(("no-such-agent",)), run_agent_command, FIXED)
+    with pytest.raises(Misconfigured, match="no-such-agent"):
+        agent.complete([Prompt("", "", role=Role.AGENT, program=PROGRAM)])
+
+
+def processes_with(marker: str) -> list[str]:
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_text()
+        except OSError:
+            continue
+        if marker in line and f"/{os.getpid()}/" not in f"/{pid}/":
+            found.append(pid)
+    return found
+
+
+def agent_folders() -> set[str]:
+    return {path.name for path in Path("/tmp").glob("evoq-agent-*")}
