@@ -40,6 +40,7 @@ class AgentCommand:
       visible: Files and folders of this machine that it sees beside the system's, such as the
         environment in which it is installed.
       tries: How often it may have its draft measured.
+      environment: Further variables of the agent; no secret belongs here.
     """
 
     command: tuple[str, ...]
@@ -48,6 +49,7 @@ class AgentCommand:
     network: bool = True
     visible: tuple[str, ...] = ()
     tries: int = 3
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunCommand(Protocol):
@@ -150,7 +152,7 @@ class AgentModel:
             branch.home,
             branch.folder.name,
             seconds=self.agent.seconds,
-            environment=branch.environment(_path(self.agent)),
+            environment={**branch.environment(_path(self.agent)), **self.agent.environment},
             addresses=_ADDRESSES,
             visible=self.agent.visible,
             serve=proxy.serve,

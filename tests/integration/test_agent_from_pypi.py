@@ -1,0 +1,106 @@
+"""mini-SWE-agent, as it is on PyPI, changes a program with a scripted model."""
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.adapters.model.agents.model import AgentCommand, AgentModel
+from app.adapters.model.agents.proxy import Upstream
+from app.adapters.sandbox.agent_command import run_agent_command
+from app.domain.operator import Offspring, Prompt, Role
+from app.domain.problem import EditRules
+from app.domain.program import Program
+from app.domain.replies.agent import read_agent
+from app.domain.source.edits import summary
+
+PROGRAM = Program.of_files({"src/a.py": "LIMIT = 1\n", "src/b.py": "y = 1\n"})
+COMMANDS = [
+    "ls src && cat src/a.py",
+    "sed -i 's/LIMIT = 1/LIMIT = 20/' src/a.py",
+    "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT",
+]
+
+
+@pytest.fixture(scope="module")
+def mini() -> Path:
+    """Returns the program of mini-SWE-agent, which has an environment of its own."""
+    named = os.environ.get("EVOQ_TEST_MINI_SWE_AGENT") or shutil.which("mini-swe-agent")
+    if named is None or not Path(named).exists():
+        pytest.skip(
+            "mini-SWE-agent is not installed: pip install it into an environment of its own and "
+            "name its program with EVOQ_TEST_MINI_SWE_AGENT"
+        )
+    return Path(named)
+
+
+@pytest.fixture
+def scripted() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Returns the address of a model that calls `bash` with `COMMANDS`, and what it was asked."""
+    asked: list[dict[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *arguments: object) -> None: ...
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            command = COMMANDS[min(len(asked), len(COMMANDS) - 1)]
+            asked.append(body)
+            call = {
+                "id": f"call_{len(asked)}",
+                "type": "function",
+                "function": {"name": "bash", "arguments": json.dumps({"command": command})},
+            }
+            message = {"role": "assistant", "content": "Next step.", "tool_calls": [call]}
+            text = json.dumps(
+                {
+                    "id": "x",
+                    "object": "chat.completion",
+                    "created": 0,
+                    "model": body["model"],
+                    "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+                    "usage": {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": 60},
+                }
+            ).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_mini_swe_agent_makes_a_child(
+    mini: Path, scripted: tuple[str, list[dict[str, Any]]]
+) -> None:
+    url, asked = scripted
+    command = AgentCommand(
+        (
+            *(str(mini), "--yolo", "--exit-immediately", "--cost-limit", "0"),
+            *("--model", "openai/{model}", "--output", "/tmp/trajectory.json"),
+            *("--task", "{prompt}"),
+        ),
+        seconds=300.0,
+        visible=(str(mini.parents[1]),),
+        environment={"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors"},
+    )
+    agent = AgentModel(command, run_agent_command, upstream=Upstream(url, "scripted", "sk-secret"))
+    prompt = Prompt("", "Raise the limit.", role=Role.AGENT, program=PROGRAM)
+    [reply] = agent.complete([prompt])
+    made = read_agent(reply, PROGRAM, EditRules(evolve=("src/*.py",)), summary)
+    assert isinstance(made, Offspring), reply.text
+    assert made.program.focused("src/a.py").source == "LIMIT = 20\n"
+    assert len(asked) == len(COMMANDS)
+    assert "Raise the limit." in json.dumps(asked[0]["messages"])
+    assert (reply.prompt_tokens, reply.completion_tokens) == (150, 30)
