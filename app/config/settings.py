@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.config.models import ModelSettings, require_bounded
 from app.domain.prompting.rules import PromptRules
+from app.domain.prompting.templates import check_templates
 from app.domain.search.budget import Budget
 from app.domain.search.gates import gate
 from app.domain.search.rules import SearchRules
@@ -214,7 +215,7 @@ class PromptSettings(PromptRules):
 
     @model_validator(mode="after")
     def _templates_can_be_filled(self) -> "PromptSettings":
-        self.check_templates()
+        check_templates(self)
         return self
 
     def rules(self, search: SearchRules) -> PromptRules:

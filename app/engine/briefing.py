@@ -72,24 +72,24 @@ def brief_of(
     """Returns the brief of a cohort's drafts."""
     parents = sorted({p for draft in drafts for p in draft.parents})
     others = sorted({p for draft in drafts for p in draft.inspirations} - set(parents))
-    first = drafts[0].parents[0]
+    first, reads = drafts[0].parents[0], operator.reads
     siblings: Callable[[], tuple[ProgramRecord, ...]] = tuple
-    if operator.siblings:
-        siblings = tx.programs.children(run.id, first, operator.siblings)
+    if reads.siblings:
+        siblings = tx.programs.children(run.id, first, reads.siblings)
     ancestry: Callable[[], Ancestry] = Ancestry
-    if operator.ancestors or operator.failures:
+    if reads.ancestors or reads.failures:
         ancestry = tx.programs.ancestry(
-            run.id, first, ancestors=operator.ancestors, failures=operator.failures
+            run.id, first, ancestors=reads.ancestors, failures=reads.failures
         )
     records = tx.programs.records(run.id, [*parents, *others], measured=operator.asks_model)()
     brief = _brief(problem, run.rules, drafts, records, f"{run.seed}/{drafts[0].ordinal}")
     points: tuple[MeasuredPoint, ...] = ()
-    if operator.points and (family := operator.family(records[first].program)):
-        points = tx.programs.points(run.id, family, operator.points)
+    if reads.points and (family := operator.family(records[first].program)):
+        points = tx.programs.points(run.id, family, reads.points)
     failed = None
-    if operator.mends and drafts[0].inspirations:
+    if reads.mended and drafts[0].inspirations:
         failed = tx.programs.failed_child(run.id, drafts[0].inspirations[0])
-    tried = tx.programs.directions(run.id, operator.directions) if operator.directions else ()
+    tried = tx.programs.directions(run.id, reads.directions) if reads.directions else ()
     return replace(
         brief, siblings=siblings(), points=points, ancestry=ancestry(), failed=failed, tried=tried
     )

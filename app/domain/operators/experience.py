@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
 
-from app.domain.operator import Brief
+from app.domain.operator import Brief, Reads
 from app.domain.operators.tree_edits import Change
 from app.domain.program import Program
 from app.domain.source.syntax import SHARED, tree_or_none
 
-SIBLINGS, ANCESTORS, FAILURES = 16, 2, 32
-"""Most children that succeeded, ancestors, and failed children that an experience is made from."""
+EXPERIENCE = Reads(siblings=16, ancestors=2, failures=32)
+"""What an experience is made from; siblings are children that succeeded."""
 _DRAWS = 10
 _BENEFIT = 1.0
 """Successes that each is credited with before there are any."""

@@ -19,13 +19,7 @@ from app.domain.operator import (
     ProgramRecord,
 )
 from app.domain.operators import data_edits, expression_edits, statement_edits
-from app.domain.operators.experience import (
-    ANCESTORS,
-    FAILURES,
-    SIBLINGS,
-    Experience,
-    experience,
-)
+from app.domain.operators.experience import EXPERIENCE, Experience, experience
 from app.domain.operators.expression_edits import donors
 from app.domain.operators.tree_edits import Change, Donor, EditTarget, TreeEdit
 from app.domain.program import Program, fingerprint
@@ -65,7 +59,7 @@ def converse(brief: Brief) -> Conversation:
 
 def mutated(brief: Brief, draft: Draft) -> Child:
     """Returns a draft's parent after one to three edits; equal briefs give equal children."""
-    parent = brief.known[draft.parents[0]].program
+    parent = brief.parent(draft).program
     if parent.language != "python":
         return Failure(
             FailureKind.NO_CODE,
@@ -162,11 +156,4 @@ def _sound(parent: Program, child: Program, brief: Brief, suspected: frozenset[s
     return unbound_names(child.source) <= suspected
 
 
-MUTATE = Operator(
-    "mutate",
-    converse,
-    asks_model=False,
-    siblings=SIBLINGS,
-    ancestors=ANCESTORS,
-    failures=FAILURES,
-)
+MUTATE = Operator("mutate", converse, asks_model=False, reads=EXPERIENCE)

@@ -27,7 +27,7 @@ from app.domain.operator import (
     Population,
     ProgramRecord,
 )
-from app.domain.operators.experience import ANCESTORS, FAILURES, SIBLINGS
+from app.domain.operators.experience import EXPERIENCE
 from app.domain.operators.mutate import mutated
 from app.domain.program import Program
 from app.domain.replies.children import as_child
@@ -102,10 +102,7 @@ def tuner(optimiser: Optimiser) -> Operator:
         asks_model=False,
         aim=best_skeleton,
         family=family,
-        siblings=SIBLINGS,
-        points=POINTS,
-        ancestors=ANCESTORS,
-        failures=FAILURES,
+        reads=replace(EXPERIENCE, points=POINTS),
     )
 
 
@@ -148,7 +145,7 @@ def family(program: Program) -> str:
 
 def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
     """Returns a draft's parent with its numbers moved to the point that the optimiser chooses."""
-    record = brief.known[draft.parents[0]]
+    record = brief.parent(draft)
     parent = record.program
     if parent.language != "python":
         return Failure(

@@ -1,10 +1,8 @@
 """Prompt rules: how the prompts of a run are written."""
 
-import string
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from app.domain.prompting.templates import PLACEHOLDERS, TEMPLATES
 from app.domain.setting import Fixed
 
 
@@ -69,50 +67,3 @@ class PromptRules:
     def logged_chars(self) -> int:
         """Characters that the ledger keeps of each text of a prompt; 0 where it keeps none."""
         return self.max_logged_chars if self.log_prompts else 0
-
-    def check_templates(self) -> None:
-        """Checks that each replaced template refers only to its placeholders.
-
-        Raises:
-          ValueError: A template refers to an unknown name, or cannot be filled.
-        """
-        # Tests check the packaged templates.
-        for name in self.templates:
-            if name in TEMPLATES:
-                _check_template(name, self.template(name), frozenset(self.template_variations))
-
-    def template(self, name: str) -> str:
-        """Returns the text of a template.
-
-        Raises:
-          LookupError: There is none of that name.
-        """
-        return self.templates[name] if name in self.templates else TEMPLATES[name]
-
-    def system(self, instructions: str) -> str:
-        """Returns the system prompt for a problem with these instructions."""
-        text = self.system_message or instructions or "system_message"
-        return self.template(text) if text in self.templates or text in TEMPLATES else text
-
-
-def _check_template(name: str, text: str, variations: frozenset[str]) -> None:
-    if name == "system_message":
-        # The system message is not filled, so that its braces are literal.
-        return
-    allowed = PLACEHOLDERS[name] | variations
-    try:
-        named = {key for _, key, _, _ in string.Formatter().parse(text) if key is not None}
-    except ValueError as error:
-        raise ValueError(f"template {name!r}: {error}; double a brace that is meant") from error
-    if named - allowed:
-        unknown = ", ".join(sorted("{" + key + "}" for key in named - allowed))
-        raise ValueError(
-            f"template {name!r} refers to {unknown}; it is given {', '.join(sorted(allowed))}."
-            " A literal brace is doubled"
-        )
-    try:
-        text.format(**dict.fromkeys(allowed, ""))
-    except (ValueError, LookupError) as error:
-        raise ValueError(
-            f"template {name!r} cannot be filled: {error}; everything it is given is a text"
-        ) from error
