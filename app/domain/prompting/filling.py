@@ -31,7 +31,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateFiller:
+class Filler:
     """Fills a run's templates; each prompt has its own, because variations are drawn in order."""
 
     rules: PromptRules

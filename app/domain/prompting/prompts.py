@@ -20,9 +20,10 @@ from app.domain.operator import (
     Role,
 )
 from app.domain.program import Program
+from app.domain.prompting import templates
 from app.domain.prompting.directions import PACKAGED, tried_text
 from app.domain.prompting.directions import shown as shown_direction
-from app.domain.prompting.filling import Template, TemplateFiller, named_in
+from app.domain.prompting.filling import Filler, Template, named_in
 from app.domain.prompting.reply_forms import definition_form, edits_form, program_form
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.sections import (
@@ -38,23 +39,6 @@ from app.domain.prompting.sections import (
     numbers,
     rank,
     score,
-)
-from app.domain.prompting.templates import (
-    AGAIN_USER,
-    COMPLETE_USER,
-    CRITIQUE_USER,
-    DIFF_USER,
-    DIRECTION_USER,
-    FIX_USER,
-    FULL_REWRITE_USER,
-    FUNCTION_USER,
-    MEND_FUNCTION_USER,
-    MEND_USER,
-    REFINE_USER,
-    REPAIR_USER,
-    SCRATCH_USER,
-    STRATEGIST_USER,
-    system_text,
 )
 from app.domain.prompting.tokens import fits
 from app.domain.replies.reasoning import without_thoughts
@@ -75,13 +59,13 @@ _WARMER = 0.4
 # A program that takes more than half of the budget of tokens is shown in outline.
 _LONG_PROGRAM_SHARE = 2
 
-Write = Callable[[Shown, TemplateFiller], str]
+Write = Callable[[Shown, Filler], str]
 """Returns the user text of a prompt that shows these sections."""
 
 
 def diff_prompt(brief: Brief, draft: Draft) -> Prompt:
     """Returns the prompt that asks for SEARCH/REPLACE blocks."""
-    prompt = _of_everything(brief, draft, DIFF_USER)
+    prompt = _of_everything(brief, draft, templates.DIFF_USER)
     return replace(prompt, form=edits_form(brief.parent(draft).program, brief.edit))
 
 
@@ -97,14 +81,14 @@ def _rewrite_template(brief: Brief, draft: Draft) -> Template:
     A replaced `full_rewrite_user` is meant for every such prompt, except those whose own template
     is replaced as well.
     """
-    template = FULL_REWRITE_USER
+    template = templates.FULL_REWRITE_USER
     if brief.by_task and draft.role is Role.REFINER:
-        template = REFINE_USER
+        template = templates.REFINE_USER
     elif brief.by_task and draft.generation == 1 and not draft.inspirations:
-        template = SCRATCH_USER
+        template = templates.SCRATCH_USER
     replaced = brief.prompts.templates
-    meant = template.name in replaced or FULL_REWRITE_USER.name not in replaced
-    return template if meant else FULL_REWRITE_USER
+    meant = template.name in replaced or templates.FULL_REWRITE_USER.name not in replaced
+    return template if meant else templates.FULL_REWRITE_USER
 
 
 def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:
@@ -115,7 +99,7 @@ def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:
     parent = brief.parent(draft).program
     source = _outlined(parent.source, focus, brief.prompts)
     prompt = _of_everything(
-        brief, draft, FUNCTION_USER, function=focus.name, current_program=source
+        brief, draft, templates.FUNCTION_USER, function=focus.name, current_program=source
     )
     return replace(prompt, form=definition_form(parent, focus), warmer=_FUNCTION_WARMER)
 
@@ -131,16 +115,18 @@ def strategist_prompt(brief: Brief) -> Prompt:
     """Returns the prompt that asks for a direction for each draft of a cohort."""
     tried = tried_text(brief.tried) or "None yet.\n"
     count = str(len(brief.drafts))
-    prompt = _of_everything(brief, brief.drafts[0], STRATEGIST_USER, count=count, tried=tried)
+    prompt = _of_everything(
+        brief, brief.drafts[0], templates.STRATEGIST_USER, count=count, tried=tried
+    )
     return replace(prompt, role=Role.STRATEGIST)
 
 
 def directed_prompt(brief: Brief, draft: Draft, direction: Direction) -> Prompt:
     """Returns the prompt that asks for the whole program, improved in a direction."""
 
-    def write(shown: Shown, filler: TemplateFiller) -> str:
-        user = _user(FULL_REWRITE_USER, shown, filler)
-        return user + filler.fill(DIRECTION_USER, direction=shown_direction(direction))
+    def write(shown: Shown, filler: Filler) -> str:
+        user = _user(templates.FULL_REWRITE_USER, shown, filler)
+        return user + filler.fill(templates.DIRECTION_USER, direction=shown_direction(direction))
 
     prompt = within_budget(brief, draft, write, everything(brief, draft))
     return replace(prompt, direction=direction)
@@ -151,7 +137,7 @@ def critique_prompt(brief: Brief, draft: Draft, child: Program, direction: Direc
     prompt = _of_one_program(
         brief,
         draft,
-        CRITIQUE_USER,
+        templates.CRITIQUE_USER,
         current_program=child.source.rstrip("\n"),
         direction=shown_direction(direction),
     )
@@ -165,7 +151,7 @@ def fix_prompt(
     return _of_one_program(
         brief,
         draft,
-        FIX_USER,
+        templates.FIX_USER,
         current_program=child.source.rstrip("\n"),
         direction=shown_direction(direction),
         critique=critique,
@@ -186,11 +172,11 @@ def complete_prompt(
     parent = brief.parent(draft)
     others = [record for record in programs if record.program != parent.program]
 
-    def write(shown: Shown, filler: TemplateFiller) -> str:
+    def write(shown: Shown, filler: Filler) -> str:
         ranked = [record.program for record in sorted((parent, *FITTEST.items(shown)), key=rank)]
         texts = versions(parent.program, ranked, name).rstrip("\n")
         values = _values(shown, filler, FAILURES)
-        return filler.fill(COMPLETE_USER, **values, function=name, versions=texts)
+        return filler.fill(templates.COMPLETE_USER, **values, function=name, versions=texts)
 
     shown = FITTEST.put(FAILURES.fill(Shown(parent), brief, draft), others)
     return replace(within_budget(brief, draft, write, shown), warmer=_FUNCTION_WARMER)
@@ -203,7 +189,7 @@ def mend_prompt(brief: Brief, draft: Draft, failed: FailedChild) -> Prompt:
     """
     assert failed.program is not None
     source = failed.program.source.rstrip("\n")
-    prompt = _of_one_program(brief, draft, MEND_USER, failed, failed_program=source)
+    prompt = _of_one_program(brief, draft, templates.MEND_USER, failed, failed_program=source)
     return replace(prompt, form=edits_form(failed.program, brief.edit))
 
 
@@ -217,7 +203,12 @@ def mend_function_prompt(
     assert failed.program is not None
     source = _outlined(failed.program.source, focus, brief.prompts)
     prompt = _of_one_program(
-        brief, draft, MEND_FUNCTION_USER, failed, failed_program=source, function=focus.name
+        brief,
+        draft,
+        templates.MEND_FUNCTION_USER,
+        failed,
+        failed_program=source,
+        function=focus.name,
     )
     return replace(prompt, form=definition_form(failed.program, focus))
 
@@ -231,7 +222,7 @@ def again_prompt(brief: Brief, first: Prompt) -> Prompt | None:
     purpose = f"again/{first.sample}"
     direction = brief.rng(purpose).choice(PACKAGED)
     filler = _filler(brief, purpose)
-    user = first.user + filler.fill(AGAIN_USER, direction=shown_direction(direction))
+    user = first.user + filler.fill(templates.AGAIN_USER, direction=shown_direction(direction))
     if not fits(first.system + user, brief.prompts.max_prompt_tokens):
         return None
     return replace(first, user=user, warmer=first.warmer + _WARMER)
@@ -249,7 +240,7 @@ def repair_prompt(
     for most in (max(_QUOTED_CHARS, len(first.user) // _QUOTED_SHARE), _QUOTED_CHARS_AT_LEAST):
         filler = _filler(brief, f"repair/{first.sample}")
         user = first.user + filler.fill(
-            REPAIR_USER,
+            templates.REPAIR_USER,
             reply=_quoted(reply, most),
             failure=failure.kind.value,
             detail=failure.detail,
@@ -268,7 +259,7 @@ def _quoted(reply: Completion, most: int) -> str:
 def _of_everything(brief: Brief, draft: Draft, template: Template, **more: str) -> Prompt:
     """Returns a prompt that shows every section."""
 
-    def write(shown: Shown, filler: TemplateFiller) -> str:
+    def write(shown: Shown, filler: Filler) -> str:
         return _user(template, shown, filler, **more)
 
     return within_budget(brief, draft, write, everything(brief, draft))
@@ -283,7 +274,7 @@ def _of_one_program(
 ) -> Prompt:
     """Returns a prompt about the one program among its values, and the failure of that program."""
 
-    def write(shown: Shown, filler: TemplateFiller) -> str:
+    def write(shown: Shown, filler: Filler) -> str:
         sections = () if failed is None else (FAILURES,)
         return filler.fill(template, **_values(shown, filler, *sections), **more)
 
@@ -305,7 +296,7 @@ def within_budget(brief: Brief, draft: Draft, write: Write, shown: Shown) -> Pro
       shown: The sections before anything is cut.
     """
     rules = brief.prompts
-    system = system_text(rules, brief.instructions)
+    system = templates.system_text(rules, brief.instructions)
     while True:
         user = write(shown, _filler(brief, f"prompt/{draft.ordinal}"))
         fitting = fits(system + user, rules.max_prompt_tokens)
@@ -325,17 +316,17 @@ def left_out(shown: Shown) -> str:
     return f"(Left out to keep this short: {listed}.)\n"
 
 
-def _filler(brief: Brief, purpose: str) -> TemplateFiller:
-    return TemplateFiller(brief.prompts, brief.rng(purpose), brief.language)
+def _filler(brief: Brief, purpose: str) -> Filler:
+    return Filler(brief.prompts, brief.rng(purpose), brief.language)
 
 
-def _values(shown: Shown, filler: TemplateFiller, *sections: AnySection) -> dict[str, str]:
+def _values(shown: Shown, filler: Filler, *sections: AnySection) -> dict[str, str]:
     """Returns the texts of sections and the values of every prompt, by placeholder."""
     texts = {section.name: section.text(shown, filler) for section in sections}
     return texts | {"language": filler.language, "left_out": left_out(shown)}
 
 
-def _user(template: Template, shown: Shown, filler: TemplateFiller, **more: str) -> str:
+def _user(template: Template, shown: Shown, filler: Filler, **more: str) -> str:
     parent = shown.parent
     values = _values(shown, filler, *SECTIONS)
     values |= {
@@ -351,7 +342,7 @@ def _user(template: Template, shown: Shown, filler: TemplateFiller, **more: str)
     return filler.fill(template, **(values | more))
 
 
-def _evolution_history(template: Template, values: dict[str, str], filler: TemplateFiller) -> str:
+def _evolution_history(template: Template, values: dict[str, str], filler: Filler) -> str:
     """Returns the text of OpenEvolve's placeholder for the history, if the template has it."""
     if EVOLUTION_HISTORY.name not in named_in(template.current(filler.rules)):
         return ""

@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar, cast
 from app.domain.digits import number_text
 from app.domain.operator import Brief, Draft, FailedChild, ProgramRecord, Reads
 from app.domain.prompting.feedback import failure_text, quotable_artifacts
-from app.domain.prompting.filling import Template, TemplateFiller
+from app.domain.prompting.filling import Filler, Template
 from app.domain.prompting.rules import PromptRules
 from app.domain.secrets import redacted
 from app.domain.source.regions import bodies
@@ -107,7 +107,7 @@ class Section(Generic[Item]):
     noun: str
     rank: int
     read: Callable[[Brief, Draft], Sequence[Item]]
-    write: Callable[[TemplateFiller, Sequence[Item], ProgramRecord], str]
+    write: Callable[[Filler, Sequence[Item], ProgramRecord], str]
     templates: tuple[Template, ...] = ()
     heading: str = ""
     cut: Callable[[Sequence[Item]], Cut] = cut_last
@@ -132,7 +132,7 @@ class Section(Generic[Item]):
         left_out = (*shown.left_out, f"{self.noun} {name}")
         return replace(self.put(shown, items[:position] + items[position + 1 :]), left_out=left_out)
 
-    def text(self, shown: Shown, filler: TemplateFiller) -> str:
+    def text(self, shown: Shown, filler: Filler) -> str:
         """Returns the text with its heading; "" where there is nothing to show."""
         items = self.items(shown)
         text = self.write(filler, items, shown.parent) if items else ""
@@ -169,9 +169,7 @@ def _fittest(brief: Brief, draft: Draft) -> list[ProgramRecord]:
     return ranked[: brief.prompts.num_top_programs]
 
 
-def _write_fittest(
-    filler: TemplateFiller, records: Sequence[ProgramRecord], _parent: ProgramRecord
-) -> str:
+def _write_fittest(filler: Filler, records: Sequence[ProgramRecord], _: ProgramRecord) -> str:
     texts = []
     for n, record in enumerate(records, 1):
         lines = [f"Features: {numbers(record.features)}"] if record.features else []
@@ -193,12 +191,7 @@ TOP_PROGRAM = Template(
 )
 # They are the same for most parents of an island, so that the prompts of a run begin alike.
 FITTEST = Section(
-    "top_programs",
-    "program",
-    rank=3,
-    read=_fittest,
-    write=_write_fittest,
-    templates=(TOP_PROGRAM,),
+    "top_programs", "program", rank=3, read=_fittest, write=_write_fittest, templates=(TOP_PROGRAM,)
 )
 
 
@@ -208,9 +201,7 @@ def _inspirations(brief: Brief, draft: Draft) -> list[ProgramRecord]:
     return others[: brief.prompts.num_diverse_programs]
 
 
-def _write_inspirations(
-    filler: TemplateFiller, records: Sequence[ProgramRecord], _parent: ProgramRecord
-) -> str:
+def _write_inspirations(filler: Filler, records: Sequence[ProgramRecord], _: ProgramRecord) -> str:
     texts = [
         filler.fill(
             INSPIRATION_PROGRAM,
@@ -270,7 +261,7 @@ def _attempts(brief: Brief, draft: Draft) -> Sequence[ProgramRecord]:
 
 
 def _write_attempts(
-    filler: TemplateFiller, children: Sequence[ProgramRecord], parent: ProgramRecord
+    filler: Filler, children: Sequence[ProgramRecord], parent: ProgramRecord
 ) -> str:
     texts = [
         filler.fill(
@@ -319,7 +310,7 @@ def _ancestors(brief: Brief, draft: Draft) -> Sequence[ProgramRecord]:
 
 
 def _write_ancestry(
-    filler: TemplateFiller, ancestors: Sequence[ProgramRecord], parent: ProgramRecord
+    filler: Filler, ancestors: Sequence[ProgramRecord], parent: ProgramRecord
 ) -> str:
     """Returns the changes that led to the parent, newest first; "" where none is known."""
     texts = [
@@ -335,11 +326,7 @@ def _write_ancestry(
     return "".join(texts)
 
 
-ANCESTOR = Template(
-    "ancestor",
-    "- Score {score}: {changes}\n",
-    also=frozenset(("performance",)),
-)
+ANCESTOR = Template("ancestor", "- Score {score}: {changes}\n", also=frozenset(("performance",)))
 ANCESTRY = Section(
     "ancestry",
     "ancestor",
@@ -357,9 +344,7 @@ def _failures(brief: Brief, draft: Draft) -> Sequence[FailedChild]:
     return failures if _reads_lineage(brief, draft) else ()
 
 
-def _write_failures(
-    filler: TemplateFiller, children: Sequence[FailedChild], _parent: ProgramRecord
-) -> str:
+def _write_failures(filler: Filler, children: Sequence[FailedChild], _: ProgramRecord) -> str:
     """Returns failed children; those with the same text are shown once."""
     rules = filler.rules
     distinct: dict[tuple[str, str, str], None] = {}
@@ -403,9 +388,7 @@ def _artifacts(brief: Brief, draft: Draft) -> list[Artifact]:
     return [Artifact(name, text) for name, text in brief.parent(draft).artifacts.items()]
 
 
-def _write_artifacts(
-    filler: TemplateFiller, artifacts: Sequence[Artifact], _parent: ProgramRecord
-) -> str:
+def _write_artifacts(filler: Filler, artifacts: Sequence[Artifact], _: ProgramRecord) -> str:
     return _quoted(dict(artifacts), filler.rules) + "\n"
 
 
@@ -431,9 +414,8 @@ ARTIFACTS = Section(
 )
 
 AnySection: TypeAlias = Section[ProgramRecord] | Section[FailedChild] | Section[Artifact]
-SECTIONS: tuple[AnySection, ...] = (
-    *(FITTEST, INSPIRATIONS, ATTEMPTS, ANCESTRY, FAILURES, ARTIFACTS),
-)
+SECTIONS: tuple[AnySection, ...]
+SECTIONS = (FITTEST, INSPIRATIONS, ATTEMPTS, ANCESTRY, FAILURES, ARTIFACTS)
 """All sections, in the order in which their variations are drawn."""
 HISTORY: tuple[AnySection, ...] = tuple(
     section for section in SECTIONS if section.name in EVOLUTION_HISTORY.placeholders
@@ -473,7 +455,7 @@ def numbers(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.6g}" for name, value in values.items())
 
 
-def _program(filler: TemplateFiller, record: ProgramRecord, number: int) -> dict[str, str]:
+def _program(filler: Filler, record: ProgramRecord, number: int) -> dict[str, str]:
     return {
         "program_number": str(number),
         "score": score(record),
