@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from app.domain.operator import ReplyForm
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.source.definitions import DEFINITION_NODES, Definition, first_line
+from app.domain.source.definitions import Definition
 from app.domain.source.functions import Function, next_header
 from app.domain.source.regions import lines, parse
-from app.domain.source.syntax import tree_or_none
+from app.domain.source.syntax import DEFINITION_NODES, first_line, tree_or_none
 
 _ABOVE, _MIDDLE, _BELOW = "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n"
 _MOST_LINES = 400

@@ -223,8 +223,14 @@ def _cut(reply: Completion, failure: Failure) -> Failure:
 def _rewritten(source: str, asked: _Asked) -> Child:
     if "\r\n" in asked.parent.source:
         source = source.replace("\n", "\r\n")
-    child = as_child(source, asked.parent, asked.rules, "")
-    return with_changes(child, asked.parent, asked.describe, "Full rewrite")
+    return described_child(source, asked.parent, asked.rules, asked.describe, "Full rewrite")
+
+
+def described_child(
+    source: str, parent: Program, rules: EditRules, describe: Describe, otherwise: str
+) -> Child:
+    """Returns a source as a child with its changes in prose; see `as_child`, `with_changes`."""
+    return with_changes(as_child(source, parent, rules, ""), parent, describe, otherwise)
 
 
 def with_changes(child: Child, parent: Program, describe: Describe, otherwise: str) -> Child:

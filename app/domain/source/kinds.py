@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from app.domain.source.syntax import argument_names, number
+from app.domain.source.syntax import FunctionNode, argument_names, called_name, number
 
 # The statements, and those of a loop, are read twice: the second time with the kinds from below.
 _PASSES = 2
@@ -286,7 +286,7 @@ class Kinds:
         self._nested -= 1
         self._looping = self._looping and not outermost
 
-    def _function(self, function: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
+    def _function(self, function: FunctionNode, scope: Scope) -> None:
         inner = self._inner.get(function)
         arguments = function.args
         if inner is None:
@@ -521,9 +521,13 @@ class Kinds:
 
     def _call(self, node: ast.Call, scope: Scope) -> Value:
         arguments = [self._value(part, scope) for part in node.args]
-        sizing = _called(node) in _SIZING
+        sizing = called_name(node) in _SIZING
         for n, part in enumerate(node.args):
-            if sizing and not self._read and not (n > 0 and _called(node) in ("full", "sample")):
+            if (
+                sizing
+                and not self._read
+                and not (n > 0 and called_name(node) in ("full", "sample"))
+            ):
                 self._sinks[part] = scope
         for keyword in node.keywords:
             self._value(keyword.value, scope)
@@ -808,7 +812,7 @@ class _Steps:
                 self.follow(source, (*part, *path), where)
 
     def _call(self, node: ast.Call, path: Path, scope: Scope) -> None:
-        name = _called(node)
+        name = called_name(node)
         match name, path:
             case "zip", (_, int() as place, *rest) if place < len(node.args):
                 self.follow(node.args[place], (_ELEMENT, *rest), scope)
@@ -891,7 +895,7 @@ def _array(shape: str) -> Value:
 
 def _fresh(node: ast.Call) -> str:
     """Returns the name of a shape that only one place of a program makes."""
-    return f"{_called(node)}@{node.lineno}:{node.col_offset}"
+    return f"{called_name(node)}@{node.lineno}:{node.col_offset}"
 
 
 def _bounded(kind: Kind, parts: tuple[Value, ...]) -> Value:
@@ -944,10 +948,3 @@ def _none(node: ast.expr) -> bool:
 
 def _slices(parts: Sequence[ast.expr]) -> bool:
     return any(isinstance(part, ast.Slice) for part in parts)
-
-
-def _called(node: ast.Call) -> str:
-    match node.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
