@@ -57,7 +57,7 @@ from app.domain.operators import operators
 from app.domain.problem import Axis, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId, fingerprint
 from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, Entrant, Island, IslandView, learnt
+from app.domain.search.archive import Cell, Entrant, IslandView, learnt
 from app.domain.search.back_pressure import InFlightLimits, most_in_flight
 from app.domain.search.budget import Budget
 from app.domain.search.features import BUILT_IN, COMPLEXITY, DIVERSITY
@@ -66,6 +66,7 @@ from app.domain.search.strategy import RecipeInputs, Strategy
 from app.engine.admission import Admission
 from app.engine.briefing import brief_of, draft_of
 from mock_llm.replies import edit, mutating_reply
+from tests.islands import Island
 
 OPERATORS = operators(ask)
 EDITS: Mapping[str, Mapping[str, float]] = {

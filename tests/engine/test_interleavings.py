@@ -31,7 +31,6 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import (
     CellKey,
     Entrant,
-    Island,
     IslandView,
     best,
     grid,
@@ -48,6 +47,7 @@ from app.ports.protocols import NEVER, Stop
 from tests.engine.conftest import new_run, table
 from tests.engine.test_tournament import game
 from tests.engine.toy import NUDGE, ToySandbox, interpret, prepare, problem
+from tests.islands import Island
 
 ISLANDS = 2
 PLACES = 2
