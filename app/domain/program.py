@@ -12,6 +12,7 @@ from app.domain.source.syntax import (
     remembered,
     shared_tree,
     statements,
+    syntax_fault,
     tree_text,
 )
 
@@ -34,6 +35,11 @@ class Program:
     @property
     def id(self) -> ProgramId:
         return hashlib.sha256(self.source.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def parses(program: Program) -> bool:
+    """Returns whether a program is Python without a syntax error."""
+    return program.language == "python" and syntax_fault(program.source) is None
 
 
 def fingerprint(program: Program) -> str:

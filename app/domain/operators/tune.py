@@ -14,7 +14,7 @@ from math import log
 from random import Random
 from typing import NamedTuple, TypeAlias
 
-from app.domain.evaluation import Failure, FailureKind
+from app.domain.evaluation import Failure
 from app.domain.operator import (
     Aim,
     Brief,
@@ -28,11 +28,11 @@ from app.domain.operator import (
     ProgramRecord,
 )
 from app.domain.operators.experience import EXPERIENCE
-from app.domain.operators.mutate import mutated
-from app.domain.program import Program
+from app.domain.operators.mutate import mutated, unreadable
+from app.domain.program import Program, parses
 from app.domain.replies.children import as_child
 from app.domain.source.sites import Site, SourceTree, sites
-from app.domain.source.syntax import literal, number, syntax_fault, with_replaced
+from app.domain.source.syntax import literal, number, with_replaced
 
 POINTS = 128
 _DIMENSIONS = 40
@@ -137,7 +137,7 @@ def _patience(dimensions: int) -> int:
 
 def family(program: Program) -> str:
     """Returns a digest of a program's skeleton; "" for a program that cannot be tuned."""
-    if program.language != "python" or syntax_fault(program.source) is not None:
+    if not parses(program):
         return ""
     source = SourceTree.of(program.source)
     return sha256(_skeleton(source).encode()).hexdigest()[:16] if _tunable(source) else ""
@@ -147,14 +147,9 @@ def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
     """Returns a draft's parent with its numbers moved to the point that the optimiser chooses."""
     record = brief.parent(draft)
     parent = record.program
-    if parent.language != "python":
-        return Failure(
-            FailureKind.NO_CODE,
-            f"The operator 'tune' reads Python, and this program is {parent.language!r}.",
-        )
-    fault = syntax_fault(parent.source)
-    if fault is not None:
-        return Failure(FailureKind.SYNTAX, f"The parent does not parse: {fault}")
+    failure = unreadable(parent, "The operator 'tune' reads")
+    if failure is not None:
+        return failure
     origin = numbers(parent)
     if not origin:
         # A mutation may add numbers.
@@ -177,8 +172,7 @@ def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
 
 def tunable_numbers(program: Program) -> int:
     """Returns how many numbers of a program may be tuned; 0 for one that is not Python."""
-    readable = program.language == "python" and syntax_fault(program.source) is None
-    return len(numbers(program)) if readable else 0
+    return len(numbers(program)) if parses(program) else 0
 
 
 def numbers(program: Program) -> list[int | float]:
