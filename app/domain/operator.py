@@ -360,7 +360,7 @@ class Population(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What the briefs of an operator contain beside its programs; every number bounds a read.
+    """The facts of the ledger in the briefs of an operator; every number bounds a read.
 
     Attributes:
       siblings: Most children of the parent.
@@ -392,7 +392,7 @@ class Operator:
       aim: Chooses the parent of a draft; None from it, and None in its place, leave the choice to
         the strategy's selection.
       family: Names the family of a program; "" for none.
-      reads: What its briefs contain beside the programs of their drafts.
+      reads: The facts of the ledger in its briefs, beside the programs of the drafts.
       completions: Most completions for a draft, repair turns not included.
       advisers: Roles that it asks only where the run's settings name them, each with the most
         further completions for a draft.

@@ -16,7 +16,7 @@ from app.domain.program import Program
 from app.domain.source.syntax import FUNCTION_NODES, SHARED, top_level
 
 EXPERIENCE = Reads(siblings=16, ancestors=2, failures=32)
-"""What an experience is made from; siblings are children that succeeded."""
+"""The facts from which an experience is made; siblings are children that succeeded."""
 _DRAWS = 10
 _BENEFIT = 1.0
 """Successes that each is credited with before there are any."""

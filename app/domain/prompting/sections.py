@@ -17,7 +17,7 @@ from app.domain.secrets import redacted
 from app.domain.source.regions import bodies
 
 PROMPTED = Reads(siblings=3, ancestors=3, failures=3)
-"""What the sections of a prompt read of the ledger."""
+"""The facts of the ledger that the sections of a prompt show."""
 _CHANGES_CHARS = 800
 
 STATE = """\
@@ -51,11 +51,11 @@ class Artifact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What one prompt shows of a brief.
+    """The items of a brief that one prompt shows.
 
     Attributes:
       items: The items of each section, by its name; `Section.items` returns them with their type.
-      left_out: What has been cut, in the order of cutting.
+      left_out: The items that have been cut, in the order of cutting.
     """
 
     parent: ProgramRecord
@@ -118,15 +118,15 @@ class Section(Generic[Item]):
         return cast("tuple[Item, ...]", shown.items.get(self.name, ()))
 
     def put(self, shown: Shown, items: Sequence[Item]) -> Shown:
-        """Returns what a prompt shows, with these items in this section."""
+        """Returns the shown items with these in this section."""
         return replace(shown, items={**shown.items, self.name: tuple(items)})
 
     def fill(self, shown: Shown, brief: Brief, draft: Draft) -> Shown:
-        """Returns what a draft's prompt shows, with all items of the brief in this section."""
+        """Returns the shown items with all items of a draft's brief in this section."""
         return self.put(shown, self.read(brief, draft))
 
     def shorten(self, shown: Shown) -> Shown:
-        """Returns what a prompt shows, with one item fewer in this section."""
+        """Returns the shown items with one fewer in this section."""
         items = self.items(shown)
         position, name = self.cut(items)
         left_out = (*shown.left_out, f"{self.noun} {name}")
