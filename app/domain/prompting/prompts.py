@@ -23,7 +23,7 @@ from app.domain.program import Program
 from app.domain.prompting import templates
 from app.domain.prompting.directions import PACKAGED, tried_text
 from app.domain.prompting.directions import shown as shown_direction
-from app.domain.prompting.filling import Filler, Template, named_in
+from app.domain.prompting.filling import Filler, Template
 from app.domain.prompting.reply_forms import definition_form, edits_form, program_form
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.sections import (
@@ -344,7 +344,7 @@ def _user(template: Template, shown: Shown, filler: Filler, **more: str) -> str:
 
 def _evolution_history(template: Template, values: dict[str, str], filler: Filler) -> str:
     """Returns the text of OpenEvolve's placeholder for the history, if the template has it."""
-    if EVOLUTION_HISTORY.name not in named_in(template.current(filler.rules)):
+    if f"{{{EVOLUTION_HISTORY.name}}}" not in template.current(filler.rules):
         return ""
     history = {section.name: values[section.name] for section in HISTORY}
     text = filler.fill(EVOLUTION_HISTORY, **history) or "None yet.\n"

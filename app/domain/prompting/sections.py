@@ -165,8 +165,11 @@ def _reads_lineage(brief: Brief, draft: Draft) -> bool:
 
 
 def _fittest(brief: Brief, draft: Draft) -> list[ProgramRecord]:
-    ranked = sorted(_others(brief, draft), key=rank, reverse=True)
-    return ranked[: brief.prompts.num_top_programs]
+    return _foremost(_others(brief, draft), brief.prompts)
+
+
+def _foremost(others: Sequence[ProgramRecord], rules: PromptRules) -> list[ProgramRecord]:
+    return sorted(others, key=rank, reverse=True)[: rules.num_top_programs]
 
 
 def _write_fittest(filler: Filler, records: Sequence[ProgramRecord], _: ProgramRecord) -> str:
@@ -196,9 +199,10 @@ FITTEST = Section(
 
 
 def _inspirations(brief: Brief, draft: Draft) -> list[ProgramRecord]:
-    fittest = _fittest(brief, draft)
-    others = [record for record in _others(brief, draft) if record not in fittest]
-    return others[: brief.prompts.num_diverse_programs]
+    others = _others(brief, draft)
+    fittest = _foremost(others, brief.prompts)
+    rest = [record for record in others if record not in fittest]
+    return rest[: brief.prompts.num_diverse_programs]
 
 
 def _write_inspirations(filler: Filler, records: Sequence[ProgramRecord], _: ProgramRecord) -> str:
