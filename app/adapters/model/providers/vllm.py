@@ -7,14 +7,16 @@ from concurrent.futures import Future
 from typing import Any, Protocol
 
 from app.adapters.model.congestion.gate import Ended, RequestResult
-from app.adapters.model.providers import chat
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.longest_prompt import LongestPrompt
+from app.adapters.model.providers.openai import chat_request, shaping_fields
 from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.spec import ModelSpec
+from app.adapters.model.providers.streamed_reply import TokenUsage
 from app.adapters.model.providers.vllm_engine import EngineRequest, GeneratedText, GeneratedTexts
+from app.adapters.model.providers.wire import batches, cost_usd, seed_of, shaping
 from app.domain.operator import Completion, Prompt
 from app.ports.protocols import NEVER, Misconfigured, Stop, Unavailable
 
@@ -78,14 +80,14 @@ class VllmModel:
         self._longest.check(prompts)
         return self._model_loop.run(self._complete(prompts), 2 * self._spec.deadline_seconds, stop)
 
-    def parameters(self, prompt: Prompt) -> dict[str, Any]:
+    def parameters(self, prompt: Prompt) -> dict[str, object]:
         """Returns what shapes the answer to a prompt; see `Completion.parameters`."""
-        return chat.parameters(self._spec, self._body(prompt, 1))
+        return shaping(self._spec, shaping_fields(self._body(prompt, 1)))
 
     async def _complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        batches = chat.batches(prompts, self._spec.max_in_flight)
-        parts = [self._batch([prompts[place] for place in batch]) for batch in batches]
-        return merged(batches, await partial_results(parts))
+        alike = batches(prompts, self._spec.max_in_flight)
+        parts = [self._batch([prompts[place] for place in batch]) for batch in alike]
+        return merged(alike, await partial_results(parts))
 
     async def _batch(self, prompts: Sequence[Prompt]) -> list[Completion]:
         body = self._body(prompts[0], len(prompts))
@@ -132,8 +134,8 @@ class VllmModel:
         return Unavailable(f"{event} within {self._spec.deadline_seconds:g} s")
 
     def _body(self, prompt: Prompt, samples: int) -> dict[str, Any]:
-        seed = chat.seed_of(self._seed, prompt)
-        return chat.request(self._spec, prompt, seed, samples=samples)
+        seed = seed_of(self._seed, prompt)
+        return chat_request(self._spec, prompt, seed, samples=samples)
 
     def _completion(
         self,
@@ -143,19 +145,19 @@ class VllmModel:
         seconds: float,
     ) -> Completion:
         """Returns one completion; the prompt was read once, and counts with the first."""
-        prompt_tokens = generated.prompt_tokens if generated else 0
-        cached = generated.cached_tokens if generated else 0
+        usage = TokenUsage(completion=choice.tokens)
+        if generated is not None:
+            cached = min(generated.prompt_tokens, generated.cached_tokens)
+            usage = TokenUsage(generated.prompt_tokens, cached, choice.tokens)
         return Completion(
             text=choice.text,
             model=self._spec.name,
             finish=choice.finish,
-            prompt_tokens=prompt_tokens,
-            completion_tokens=choice.tokens,
+            prompt_tokens=usage.prompt,
+            completion_tokens=usage.completion,
             latency_seconds=seconds,
-            cost_usd=chat.cost_usd(
-                self._spec, prompt=prompt_tokens, cached=cached, completion=choice.tokens
-            ),
-            cached_tokens=min(prompt_tokens, cached),
+            cost_usd=cost_usd(self._spec, usage),
+            cached_tokens=usage.cached,
             role=prompt.role,
             parameters=self.parameters(prompt),
         )
