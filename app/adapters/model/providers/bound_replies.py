@@ -14,9 +14,8 @@ Source: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import openai
 from openai import AsyncOpenAI
@@ -98,18 +97,21 @@ class BoundReplies:
             return None
         return None if prompt.form.grammar and not self._known.grammar else prompt.form
 
-    def body(self, body: Mapping[str, Any], form: ReplyForm) -> dict[str, Any]:
+    def body(
+        self, body: Mapping[str, object], messages: Sequence[Mapping[str, str]], form: ReplyForm
+    ) -> dict[str, object]:
         """Returns the body of a request for a bound reply.
 
         Args:
           body: That of the request for a free one.
+          messages: Of that request.
           form: As `form` returned it.
         """
         assert self._known is not None
         bound: dict[str, object] = {}
         if form.opening:
             opening = {"role": "assistant", "content": form.opening}
-            bound = {**self._known.fields, "messages": [*body["messages"], opening]}
+            bound = {**self._known.fields, "messages": [*messages, opening]}
         if form.grammar and self._known.grammar:
             bound |= self._known.grammar(form.grammar)
         stops = {"stop": list(form.stops)} if form.stops else {}

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from random import Random
-from typing import Any
 
 from app.adapters.model.congestion.circuit_breaker import CircuitBreaker
 from app.adapters.model.providers.partial_results import PartialResult, merged, partial_result
@@ -49,7 +48,7 @@ class RoleModels:
         """Those of the generator's model, which writes most children."""
         return self._generator.places
 
-    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
+    def parameters(self, prompt: Prompt) -> Mapping[str, object]:
         """Returns the parameters of the model of the prompt's role."""
         return self._model(prompt.role).parameters(prompt)
 
@@ -123,7 +122,7 @@ class Ensemble:
         limited = [each for each in places if each is not None]
         return sum(limited) if len(limited) == len(places) else None
 
-    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
+    def parameters(self, prompt: Prompt) -> Mapping[str, object]:
         """Returns the parameters of the model that is drawn for a prompt."""
         return self._models[self._drawn(prompt)].model.parameters(prompt)
 

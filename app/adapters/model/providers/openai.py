@@ -6,7 +6,6 @@ The presets say what an endpoint is known not to take; the rest is learnt from i
 import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from openai import AsyncOpenAI
 
@@ -93,7 +92,9 @@ class OpenAIWire:
             uncounted = "stream_options" in self._unsupported
             body = {"stream": True, **({} if uncounted else counted), **body}
         form = await self._bound.form(client, first)
-        return WireRequest(body if form is None else self._bound.body(body, form), form)
+        if form is not None:
+            body = self._bound.body(body, messages(spec, first), form)
+        return WireRequest(body, form)
 
     def add(self, event: object, reply: StreamedReply) -> int:
         """See `Wire.add`."""
@@ -151,6 +152,13 @@ class OpenAIWire:
         return True
 
 
+def messages(spec: ModelSpec, prompt: Prompt) -> list[dict[str, str]]:
+    """Returns the messages of a chat request."""
+    system = spec.system_of(prompt)
+    user = {"role": "user", "content": prompt.user}
+    return [{"role": "system", "content": system}, user] if system else [user]
+
+
 def chat_request(
     spec: ModelSpec,
     prompt: Prompt,
@@ -158,7 +166,7 @@ def chat_request(
     *,
     samples: int = 1,
     unsupported: Collection[str] = (),
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the body of a chat request.
 
     Args:
@@ -168,15 +176,7 @@ def chat_request(
       samples: Number of answers to ask for.
       unsupported: Parameters that this model does not take.
     """
-    system, warmer = spec.system_of(prompt), prompt.warmer
-    body: dict[str, Any] = {
-        "model": spec.name,
-        "messages": [
-            *([{"role": "system", "content": system}] if system else []),
-            {"role": "user", "content": prompt.user},
-        ],
-    }
-    asked = spec.temperature
+    asked, warmer = spec.temperature, prompt.warmer
     optional = {
         "max_tokens": spec.max_tokens,
         "temperature": None if asked is None else min(_HIGHEST_TEMPERATURE, asked + warmer),
@@ -185,8 +185,10 @@ def chat_request(
         "seed": seed if spec.seeded else None,
         "n": samples if samples > 1 else None,
     }
-    body |= {name: value for name, value in optional.items() if value is not None}
-    shaped = dict(spec.preset.shape(body))
+    given = {name: value for name, value in optional.items() if value is not None}
+    shaped = dict(
+        spec.preset.shape({"model": spec.name, "messages": messages(spec, prompt), **given})
+    )
     if "max_tokens" in unsupported and "max_tokens" in shaped:
         shaped["max_completion_tokens"] = shaped["max_tokens"]
     return {k: v for k, v in shaped.items() if k not in unsupported} | dict(spec.extra_body)
@@ -216,7 +218,7 @@ def unsupported_parameter(body: Mapping[str, object], error: ErrorBody) -> str |
     )
 
 
-def _add(part: Mapping[str, Any], reply: StreamedReply) -> int:
+def _add(part: Mapping[str, object], reply: StreamedReply) -> int:
     """Adds a part of one choice to a reply; returns about how many tokens it has."""
     index, delta = part.get("index"), part.get("delta")
     number = index if isinstance(index, int) else 0

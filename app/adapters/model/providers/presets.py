@@ -3,12 +3,12 @@
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from app.config.models import Provider
 
-Request: TypeAlias = Mapping[str, Any]
+Request: TypeAlias = Mapping[str, object]
 """The arguments of one chat request, by OpenAI's names."""
 
 _REASONING = ("o1", "o3", "o4", "gpt-5", "gpt-oss-20b", "gpt-oss-120b")
@@ -43,7 +43,7 @@ def openai_request(request: Request) -> Request:
     support 0.2 with this model."; https://github.com/BerriAI/litellm/issues/13781 (gpt-5-chat does
     not reason).
     """
-    if not reasons(request["model"]):
+    if not reasons(str(request["model"])):
         return request
     limited = {"max_completion_tokens": request["max_tokens"]} if "max_tokens" in request else {}
     return {**without(request, "temperature", "top_p", "max_tokens"), **limited}
@@ -71,8 +71,8 @@ def _anthropic_request(request: Request) -> Request:
     Source: https://platform.claude.com/docs/en/api/openai-sdk.
     """
     kept = dict(without(request, "seed", "n", "reasoning_effort"))
-    if "temperature" in kept:
-        kept["temperature"] = min(_HIGHEST_TEMPERATURE_OF_ANTHROPIC, kept["temperature"])
+    if isinstance(asked := kept.get("temperature"), int | float):
+        kept["temperature"] = min(_HIGHEST_TEMPERATURE_OF_ANTHROPIC, asked)
     return kept
 
 

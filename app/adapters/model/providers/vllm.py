@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Protocol
 
 from app.adapters.model.congestion.gate import Ended, RequestResult
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.longest_prompt import LongestPrompt
-from app.adapters.model.providers.openai import chat_request, shaping_fields
+from app.adapters.model.providers.openai import chat_request, messages, shaping_fields
 from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.spec import ModelSpec
@@ -97,7 +97,8 @@ class VllmModel:
         began, ended = time.monotonic(), Ended.LEFT
         try:
             async with asyncio.timeout(self._spec.deadline_seconds):
-                submitted = self._engine.submit(EngineRequest(body["messages"], sampling))
+                request = EngineRequest(messages(self._spec, prompts[0]), sampling)
+                submitted = self._engine.submit(request)
                 generated = await asyncio.wrap_future(submitted)
             ended = Ended.ANSWERED
         except TimeoutError as error:
@@ -133,7 +134,7 @@ class VllmModel:
     def _late(self, event: str) -> Unavailable:
         return Unavailable(f"{event} within {self._spec.deadline_seconds:g} s")
 
-    def _body(self, prompt: Prompt, samples: int) -> dict[str, Any]:
+    def _body(self, prompt: Prompt, samples: int) -> dict[str, object]:
         seed = seed_of(self._seed, prompt)
         return chat_request(self._spec, prompt, seed, samples=samples)
 
