@@ -99,8 +99,8 @@ class ModelSpec:
     @property
     def opening(self) -> int:
         """Requests in flight at which its window begins, by its own settings."""
-        limits = self.target_in_flight or START, self.max_in_flight, self.parallel_generations
-        return min(limit for limit in limits if limit is not None)
+        start = self.target_in_flight or START
+        return least(start, self.max_in_flight, self.parallel_generations) or start
 
     @property
     def gate_key(self) -> Hashable:
@@ -128,8 +128,13 @@ class ProcessLimits:
     @property
     def opening(self) -> int:
         """Requests that may be in flight at an endpoint that this process has not asked yet."""
-        limits = (self.target_in_flight or START, self.max_in_flight, self.parallel_generations)
-        return min(limit for limit in limits if limit is not None)
+        start = self.target_in_flight or START
+        return least(start, self.max_in_flight, self.parallel_generations) or start
+
+
+def least(*limits: int | None) -> int | None:
+    """Returns the lowest of some limits; None where there is none."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def model_spec(choice: ModelChoice, environment: Environment) -> ModelSpec:
