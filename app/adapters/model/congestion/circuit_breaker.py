@@ -34,7 +34,9 @@ class CircuitBreaker:
         self._rules = rules or BreakerRules()
         self._clock = clock
         self._lock = threading.Lock()
-        self._close()
+        self._failures = self._rests = 0
+        self._until: float | None = None
+        self._tried_at: float | None = None
 
     @property
     def open(self) -> bool:
@@ -64,7 +66,8 @@ class CircuitBreaker:
     def answered(self) -> None:
         """Closes the circuit after an answer."""
         with self._lock:
-            self._close()
+            self._failures = self._rests = 0
+            self._until = self._tried_at = None
 
     def failed(self) -> None:
         """Counts a failed attempt."""
@@ -87,8 +90,3 @@ class CircuitBreaker:
         until = self._clock() + min(seconds, self._rules.longest_rest_seconds)
         self._until = max(until, self._until or 0.0)
         self._tried_at = None
-
-    def _close(self) -> None:
-        self._failures = self._rests = 0
-        self._until: float | None = None
-        self._tried_at: float | None = None

@@ -240,12 +240,7 @@ class EndpointModel:
         seconds = loop.time() - started
         self._longest.answered(first)
         answer = self._wire.answered(request, received.answer)
-        return [
-            replace(completion, parameters=self.parameters(prompt))
-            for completion, prompt in zip(
-                completions(spec, prompts, answer, seconds), prompts, strict=False
-            )
-        ]
+        return completions(spec, prompts, answer, seconds, self.parameters)
 
     async def _received(
         self, client: AsyncOpenAI, request: WireRequest, prompt: Prompt, listening: Listening

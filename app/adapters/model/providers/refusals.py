@@ -74,7 +74,7 @@ class TransientFailure:
 def broken(error: BaseException, base_url: str, *, tokens: int = 0) -> TransientFailure:
     """Returns the failure of a connection that was never made, or broke.
 
-    A proxy that refuses, and an address that is none, are connections that were never made.
+    A refusing proxy and an invalid address count as connections that were never made.
 
     Args:
       error: One of `BROKEN`.
@@ -84,23 +84,18 @@ def broken(error: BaseException, base_url: str, *, tokens: int = 0) -> Transient
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
-    if any(isinstance(each, _UNMADE) for each in causes):
-        proxy = proxy_of(base_url) if any(isinstance(each, _PROXY) for each in causes) else None
-        via = f"cannot be reached: {proxy} " if proxy else ""
-        refused = next(
-            (each for each in causes if isinstance(each, aiohttp.ClientHttpProxyError)), None
-        )
-        if proxy and refused is not None:
-            reason = f"{via}answered HTTP {refused.status}; {_EXCEPT_FROM_PROXY}"
-            return TransientFailure(Ended.FAILED, reason)
-        if proxy:
-            reason = f"{via}cannot be connected to ({causes[-1]}); {_EXCEPT_FROM_PROXY}"
-            return TransientFailure(Ended.FAILED, reason)
-        reason = f"cannot be connected to ({causes[-1]})"
-        return TransientFailure(Ended.FAILED, reason, cause=error)
-    begun = f" after {tokens} tokens of a reply" if tokens else ""
-    reason = f"the connection broke{begun} ({causes[-1]!r})"
-    return TransientFailure(Ended.FAILED, reason, cause=error, billed=True)
+    if not any(isinstance(each, _UNMADE) for each in causes):
+        begun = f" after {tokens} tokens of a reply" if tokens else ""
+        reason = f"the connection broke{begun} ({causes[-1]!r})"
+        return TransientFailure(Ended.FAILED, reason, cause=error, billed=True)
+    proxy = proxy_of(base_url) if any(isinstance(each, _PROXY) for each in causes) else None
+    if proxy is None:
+        return TransientFailure(Ended.FAILED, f"cannot be connected to ({causes[-1]})", cause=error)
+    answers = (each.status for each in causes if isinstance(each, aiohttp.ClientHttpProxyError))
+    status = next(answers, None)
+    why = f"cannot be connected to ({causes[-1]})" if status is None else f"answered HTTP {status}"
+    reason = f"cannot be reached: {proxy} {why}; {_EXCEPT_FROM_PROXY}"
+    return TransientFailure(Ended.FAILED, reason)
 
 
 def by_proxy(spec: ModelSpec, response: httpx2.Response, status: int) -> str:

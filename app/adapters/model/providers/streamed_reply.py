@@ -32,11 +32,13 @@ class AnswerChoice:
     Attributes:
       finish: How it ended, in the endpoint's word; "" without one.
       thoughts: Whether the model's thoughts came apart from it.
+      tokens: Its tokens; None where only those of all choices are counted.
     """
 
     text: str
     finish: str
     thoughts: bool = False
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from app.adapters.model.providers.openai import chat_request, messages, shaping_
 from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.spec import ModelSpec
-from app.adapters.model.providers.streamed_reply import TokenUsage
-from app.adapters.model.providers.vllm_engine import EngineRequest, GeneratedText, GeneratedTexts
-from app.adapters.model.providers.wire import batches, cost_usd, seed_of, shaping
+from app.adapters.model.providers.streamed_reply import Answer, AnswerChoice, TokenUsage
+from app.adapters.model.providers.vllm_engine import EngineRequest, GeneratedTexts
+from app.adapters.model.providers.wire import batches, completions, seed_of, shaping
 from app.domain.operator import Completion, Prompt
 from app.ports.protocols import NEVER, Misconfigured, Stop, Unavailable
 
@@ -119,10 +119,16 @@ class VllmModel:
             seconds = time.monotonic() - began
             result = RequestResult(ended, seconds, samples=len(prompts))
             await self._model_loop.gate(self._spec).release(result)
-        return [
-            self._completion(prompt, choice, generated if not number else None, seconds)
-            for number, (prompt, choice) in enumerate(zip(prompts, generated.choices, strict=True))
-        ]
+        cached = min(generated.prompt_tokens, generated.cached_tokens)
+        written = sum(each.tokens for each in generated.choices)
+        answer = Answer(
+            tuple(
+                AnswerChoice(each.text, each.finish, tokens=each.tokens)
+                for each in generated.choices
+            ),
+            TokenUsage(generated.prompt_tokens, cached, written),
+        )
+        return completions(self._spec, prompts, answer, seconds, self.parameters)
 
     async def _acquire(self, samples: int) -> None:
         try:
@@ -137,28 +143,3 @@ class VllmModel:
     def _body(self, prompt: Prompt, samples: int) -> dict[str, object]:
         seed = seed_of(self._seed, prompt)
         return chat_request(self._spec, prompt, seed, samples=samples)
-
-    def _completion(
-        self,
-        prompt: Prompt,
-        choice: GeneratedText,
-        generated: GeneratedTexts | None,
-        seconds: float,
-    ) -> Completion:
-        """Returns one completion; the prompt was read once, and counts with the first."""
-        usage = TokenUsage(completion=choice.tokens)
-        if generated is not None:
-            cached = min(generated.prompt_tokens, generated.cached_tokens)
-            usage = TokenUsage(generated.prompt_tokens, cached, choice.tokens)
-        return Completion(
-            text=choice.text,
-            model=self._spec.name,
-            finish=choice.finish,
-            prompt_tokens=usage.prompt,
-            completion_tokens=usage.completion,
-            latency_seconds=seconds,
-            cost_usd=cost_usd(self._spec, usage),
-            cached_tokens=usage.cached,
-            role=prompt.role,
-            parameters=self.parameters(prompt),
-        )

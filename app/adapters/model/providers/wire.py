@@ -4,7 +4,7 @@ A provider with another API is a module with such a form.  When an endpoint is a
 for how long, is the same for all of them: see `attempts`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Protocol
@@ -13,7 +13,12 @@ from openai import AsyncOpenAI
 
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.spec import ModelSpec
-from app.adapters.model.providers.streamed_reply import Answer, StreamedReply, TokenUsage
+from app.adapters.model.providers.streamed_reply import (
+    Answer,
+    AnswerChoice,
+    StreamedReply,
+    TokenUsage,
+)
 from app.domain.operator import Completion, Prompt, ReplyForm
 
 
@@ -123,18 +128,27 @@ def shaping(spec: ModelSpec, fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def completions(
-    spec: ModelSpec, prompts: Sequence[Prompt], answer: Answer, latency_seconds: float
+    spec: ModelSpec,
+    prompts: Sequence[Prompt],
+    answer: Answer,
+    latency_seconds: float,
+    parameters: Callable[[Prompt], Mapping[str, object]],
 ) -> list[Completion]:
-    """Returns as many completions as there are choices, at most one a prompt, without parameters.
+    """Returns as many completions as there are choices, at most one a prompt.
 
     A completion without a text is an empty answer.  Usage is that of the whole request: the
-    prompt's tokens count with the first completion, and those of the answers are divided by length,
-    so that the sums agree; without usage, no cost is known.
+    prompt's tokens count with the first completion, and those of the answers are divided by length
+    where the endpoint does not count each, so that the sums agree; without usage, no cost is known.
+
+    Args:
+      spec: The model.
+      prompts: Of the request.
+      answer: To the request.
+      latency_seconds: From sending to the end of the answer.
+      parameters: Returns what shapes the answer to a prompt.
     """
     choices = answer.choices[: len(prompts)]
-    total = answer.usage or TokenUsage()
-    counted = total.prompt > 0 or total.completion > 0
-    parts = _divided(total, [len(choice.text) for choice in choices])
+    counted = answer.usage is not None and answer.usage != TokenUsage()
     return [
         Completion(
             text=choice.text,
@@ -143,16 +157,19 @@ def completions(
             prompt_tokens=part.prompt,
             completion_tokens=part.completion,
             latency_seconds=latency_seconds,
-            cost_usd=cost_usd(spec, part) if counted else None,
+            cost_usd=_cost_usd(spec, part) if counted else None,
             cached_tokens=part.cached,
             role=prompt.role,
             revision="@".join(name for name in answer.names if name not in ("", spec.name)),
+            parameters=parameters(prompt),
         )
-        for prompt, choice, part in zip(prompts, choices, parts, strict=False)
+        for prompt, choice, part in zip(
+            prompts, choices, _divided(answer.usage or TokenUsage(), choices), strict=False
+        )
     ]
 
 
-def cost_usd(spec: ModelSpec, usage: TokenUsage) -> float | None:
+def _cost_usd(spec: ModelSpec, usage: TokenUsage) -> float | None:
     """Returns the price of so many tokens; None where it is not known."""
     if spec.prompt_usd is None or spec.completion_usd is None:
         return None
@@ -162,11 +179,13 @@ def cost_usd(spec: ModelSpec, usage: TokenUsage) -> float | None:
     return (paid + usage.completion * spec.completion_usd) / 1e6
 
 
-def _divided(usage: TokenUsage, lengths: Sequence[int]) -> list[TokenUsage]:
-    """Returns the part of each answer; the sum of all parts is the whole."""
-    parts, left, letters = [], usage.completion, sum(lengths)
-    for length in lengths[1:]:
-        tokens = usage.completion * length // letters if letters else 0
+def _divided(usage: TokenUsage, choices: Sequence[AnswerChoice]) -> list[TokenUsage]:
+    """Returns the part of each choice; the sum of all parts is the whole."""
+    parts, left, letters = [], usage.completion, sum(len(choice.text) for choice in choices)
+    for choice in choices[1:]:
+        tokens = choice.tokens
+        if tokens is None:
+            tokens = usage.completion * len(choice.text) // letters if letters else 0
         parts.append(TokenUsage(completion=tokens))
         left -= tokens
     return [replace(usage, completion=left), *parts]
