@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -127,7 +128,7 @@ class Asked(dict[str, Any]):
     """The body of a request, with its path and its headers."""
 
     path: str
-    headers: Mapping[str, str]
+    headers: Message
 
 
 @contextmanager
