@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from multiprocessing import Pipe
 from pathlib import Path
@@ -31,6 +32,7 @@ from app.patterns import storage, workspace
 from tests.unit.cli.remedies import Row, replaced, unprivileged
 
 SERVERS = {"EVOQ_DATABASE_URL": "postgresql://h/db", "EVOQ_REDIS_URL": "redis://h"}
+LIBRARY = "app.adapters.model.providers.vllm_library"
 NEEDED = ".".join(map(str, vllm_engine.OLDEST))
 
 
@@ -301,7 +303,10 @@ def vllm(version: str = NEEDED) -> Iterator[None]:
             module = ModuleType(name)
             module.__dict__.update(values)
             patch.setitem(sys.modules, name, module)
+        # The module that imports the simulated one is imported anew, and forgotten with it.
+        sys.modules.pop(LIBRARY, None)
         yield
+        sys.modules.pop(LIBRARY, None)
 
 
 def loaded(model: str, version: str | None = NEEDED) -> None:
@@ -339,7 +344,7 @@ def asked(**extra_body: Any) -> None:
 
 
 async def _answering(engine: VllmEngine) -> Any:
-    return Answering()
+    return import_module(LIBRARY).LoadedVllm("tiny", Answering())
 
 
 def in_pool(pool: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.adapters.model.providers import chat
+from app.adapters.model.providers.openai import OpenAIWire, chat_request
 from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.spec import model_spec
 from app.config.checks import without_models
@@ -195,7 +195,7 @@ def test_a_model_sends_a_seed_where_it_its_role_or_the_section_asks_for_one():
 
     def seeded(settings: ModelSettings) -> list[bool]:
         specs = [model_spec(choice, {}.get) for choice in settings.models_of()]
-        return ["seed" in chat.request(spec, Prompt("", "hi"), 7) for spec in specs]
+        return ["seed" in chat_request(spec, Prompt("", "hi"), 7) for spec in specs]
 
     assert seeded(plain) == [False]
     assert seeded(asked) == [True]
@@ -240,10 +240,10 @@ def test_an_endpoints_own_fields_go_with_every_request_and_into_the_digest():
     )
     spec = model_spec(settings.models_of()[0], {}.get)
 
-    body = chat.request(spec, Prompt("", "hi"), seed=1)
+    body = chat_request(spec, Prompt("", "hi"), seed=1)
 
     assert (body["top_k"], body["structured_outputs"]) == (20, {"regex": "a+"})
-    assert chat.parameters(spec, body)["top_k"] == 20
+    assert OpenAIWire(spec).parameters(Prompt("", "hi"))["top_k"] == 20
 
 
 def test_a_roles_own_fields_take_the_place_of_the_sections():

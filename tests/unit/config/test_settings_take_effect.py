@@ -18,10 +18,11 @@ from app.adapters.model.choose import Providers
 from app.adapters.model.congestion.circuit_breaker import BreakerRules
 from app.adapters.model.congestion.silence import FEWEST
 from app.adapters.model.providers import vllm_engine
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.ensemble import Ensemble
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.human import HumanModel
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.recorded import CachedModel
 from app.adapters.model.providers.spec import ProcessLimits, model_spec
 from app.adapters.model.providers.vllm_engine import VllmLaunch
@@ -225,7 +226,7 @@ def test_the_time_out_of_an_attempt_begins_at_its_setting_and_falls_to_the_least
     def time_out(answers: int, **settings: float) -> float:
         section = ModelSettings.model_validate({"model": "m", **settings})
         [choice] = section.models_of(Role.GENERATOR)
-        model = OpenAIModel(model_spec(choice, lambda _: None), ModelLoop())
+        model = EndpointModel(OpenAIWire(model_spec(choice, lambda _: None)), ModelLoop())
         for _ in range(answers):
             model._silence._first = model._silence._first.after_token(0.1)
         return model._silence._first.wait_seconds
