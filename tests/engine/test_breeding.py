@@ -115,7 +115,7 @@ def test_a_seed_is_no_child_of_itself(ctx: Context, store: SqlStore) -> None:
 
     with store.begin() as tx:
         bred = tx.archive.island(run.id, 0).bred(4, 10)
-        children = tx.programs.children(run.id, toy.seeds[0].id, 10)()
+        children = tx.programs.children(run.id, toy.seeds[0].id, 10)
         [settled] = tx.history.of_program(run.id, toy.seeds[0].id, 10)
         births = tx.history.ancestry(run.id, [toy.seeds[0].id])
 

@@ -4,10 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection
-
 from app.adapters.store.codec import elite_of, floats
-from app.adapters.store.driver import count, row, rows, value, write
+from app.adapters.store.driver import DriverConnection
 from app.adapters.store.runs import as_json
 from app.domain.evaluation import CaseId
 from app.domain.finite import mean
@@ -162,7 +160,7 @@ class SqlIsland:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: DriverConnection,
         run: int,
         index: int,
         row: Any = None,
@@ -193,39 +191,39 @@ class SqlIsland:
 
     def _read(self) -> Any:
         if self._row is None:
-            self._row = row(self._c, _ONE, {"run": self._run, "index": self._index})
+            self._row = self._c.row(_ONE, {"run": self._run, "index": self._index})
         return self._row
 
     @property
     def barren(self) -> int:
         values = {"run": self._run, "island": self._index, "most": BARREN_AMONG}
-        return int(value(self._c, _BARREN, values))
+        return int(self._c.value(_BARREN, values))
 
     def scores(self, programs: Sequence[ProgramId]) -> dict[ProgramId, dict[CaseId, float]]:
         merged: dict[ProgramId, dict[CaseId, float]] = {program: {} for program in programs}
-        for record in rows(self._c, _SCORES, {"run": self._run, "programs": list(programs)}):
+        for record in self._c.rows(_SCORES, {"run": self._run, "programs": list(programs)}):
             for program in merged.keys() & record.scores.keys():
                 merged[program].update(floats(record.scores[program]))
         return merged
 
     def recent(self, stage: str, n: int) -> tuple[float, ...]:
         params = {"run": self._run, "island": self._index, "stage": stage, "n": n}
-        result = rows(self._c, _RECENT, {**params, "trials": n * TRIALS_A_STAGE})
+        result = self._c.rows(_RECENT, {**params, "trials": n * TRIALS_A_STAGE})
         return tuple(mean(record.scores) for record in result)
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         if skip + n <= len(self._fittest):
             return self._fittest[skip : skip + n]
         params = {"run": self._run, "island": self._index, "n": n, "skip": skip}
-        return tuple(elite_of(record) for record in rows(self._c, _BEST, params))
+        return tuple(elite_of(record) for record in self._c.rows(_BEST, params))
 
     def heads(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         params = {"run": self._run, "island": self._index, "n": n, "skip": skip}
-        return tuple(elite_of(record) for record in rows(self._c, _HEADS, params))
+        return tuple(elite_of(record) for record in self._c.rows(_HEADS, params))
 
     def bred(self, n: int, most: int) -> tuple[Bred, ...]:
         params = {"run": self._run, "island": self._index, "n": n, "most": most}
-        result = rows(self._c, _BRED, params)
+        result = self._c.rows(_BRED, params)
         self._fittest = tuple(map(elite_of, result))
         return tuple(
             Bred(elite, min(most, each.children + self._making(each.program)), each.duplicates)
@@ -234,7 +232,7 @@ class SqlIsland:
 
     def elite(self, program: ProgramId) -> Elite | None:
         params = {"run": self._run, "island": self._index, "program": program}
-        result = row(self._c, _ELITE, params)
+        result = self._c.row(_ELITE, params)
         return elite_of(result) if result else None
 
     def twin(self, elite: Elite) -> Elite | None:
@@ -244,18 +242,18 @@ class SqlIsland:
             "behaviour": elite.behaviour,
             "program": elite.program,
         }
-        result = row(self._c, _TWIN, params)
+        result = self._c.row(_TWIN, params)
         return elite_of(result) if result else None
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         numbers = rng.sample(range(self.size), min(n, self.size))
         params = {"run": self._run, "island": self._index, "numbers": numbers}
-        drawn = {record.number: elite_of(record) for record in rows(self._c, _NUMBERED, params)}
+        drawn = {record.number: elite_of(record) for record in self._c.rows(_NUMBERED, params)}
         return tuple(drawn[number] for number in numbers if number in drawn)
 
     def cell(self, key: CellKey) -> Cell:
         params = {"run": self._run, "island": self._index, "cell": as_json(list(key))}
-        result = rows(self._c, _CELL, params)
+        result = self._c.rows(_CELL, params)
         if self._row is None:
             self._row = result[0]
         return Cell(key, tuple(elite_of(record) for record in result if record.program is not None))
@@ -264,11 +262,11 @@ class SqlIsland:
 class SqlArchive:
     """See `app.ports.ledger.Archive`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def islands(self, run: int, *, lock: bool = False) -> tuple[SqlIsland, ...]:
-        result = rows(self._c, _EVERY_LOCKED if lock else _EVERY, {"run": run})
+        result = self._c.rows(_EVERY_LOCKED if lock else _EVERY, {"run": run})
         return tuple(SqlIsland(self._c, run, record.index, record) for record in result)
 
     def island(
@@ -279,13 +277,13 @@ class SqlArchive:
         lock: bool = False,
         making: Callable[[ProgramId], int] = lambda _: 0,
     ) -> SqlIsland:
-        held = row(self._c, _ONE_LOCKED, {"run": run, "index": index}) if lock else None
+        held = self._c.row(_ONE_LOCKED, {"run": run, "index": index}) if lock else None
         return SqlIsland(self._c, run, index, held, making)
 
     def cells(self, run: int, island: int, keys: Collection[CellKey]) -> dict[CellKey, Cell]:
         params = {"run": run, "island": island, "cells": [as_json(list(key)) for key in keys]}
         occupants: dict[CellKey, list[Elite]] = {key: [] for key in keys}
-        for record in rows(self._c, _CELLS, params):
+        for record in self._c.rows(_CELLS, params):
             elite = elite_of(record)
             occupants[elite.cell].append(elite)
         return {key: Cell(key, tuple(elites)) for key, elites in occupants.items()}
@@ -293,8 +291,7 @@ class SqlArchive:
     def put_cell(
         self, run: int, island: int, cell: Cell, *, seen: IslandView | None = None
     ) -> bool:
-        put = count(
-            self._c,
+        put = self._c.write(
             _PUT,
             {
                 "run": run,
@@ -314,12 +311,12 @@ class SqlArchive:
         return put > 0
 
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:
-        write(self._c, _CLEAR, {"run": run, "island": island})
-        write(self._c, _EMPTIED, {"run": run, "island": island, "reset": reset})
+        self._c.write(_CLEAR, {"run": run, "island": island})
+        self._c.write(_EMPTIED, {"run": run, "island": island, "reset": reset})
 
     def champion(self, run: int) -> Elite | None:
-        result = row(self._c, _CHAMPION, {"run": run})
+        result = self._c.row(_CHAMPION, {"run": run})
         return elite_of(result) if result else None
 
     def elites(self, run: int) -> list[tuple[int, Elite]]:
-        return [(row.island, elite_of(row)) for row in rows(self._c, _ELITES, {"run": run})]
+        return [(row.island, elite_of(row)) for row in self._c.rows(_ELITES, {"run": run})]

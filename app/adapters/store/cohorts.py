@@ -4,15 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection
-
 from app.adapters.store.codec import (
     clean,
     evaluation_of,
     member_of,
     trial_of,
 )
-from app.adapters.store.driver import row, rows, value, values, write
+from app.adapters.store.driver import DriverConnection
 from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned, run_of
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
@@ -202,12 +200,11 @@ def drafted(turns: Sequence[Turn]) -> dict[str, Any]:
 class SqlCohorts:
     """See `app.ports.ledger.Cohorts`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def add(self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float) -> list[ProposalId]:
-        added = values(
-            self._c,
+        added = self._c.values(
             _ADD,
             {
                 "run": run,
@@ -222,8 +219,7 @@ class SqlCohorts:
             for cohort, plan in zip(ids, plans, strict=True)
             for place, ordinal in enumerate(plan.ordinals)
         ]
-        proposals = rows(
-            self._c,
+        proposals = self._c.rows(
             _ADD_PROPOSALS,
             {
                 "run": run,
@@ -240,8 +236,7 @@ class SqlCohorts:
         )
         for cohort, plan in zip(ids, plans, strict=True):
             for draft in plan.drafts:
-                write(
-                    self._c,
+                self._c.write(
                     _DRAFT,
                     {"cohort": cohort, "ordinal": draft.ordinal, **draft_columns(draft)},
                 )
@@ -253,23 +248,23 @@ class SqlCohorts:
         return sorted(proposal.id for proposal in proposals if proposal.leads)
 
     def add_without_members(self, run: int, operator: str) -> Cohort:
-        number = value(self._c, _ADD_WITHOUT_MEMBERS, {"run": run, "operator": operator})
+        number = self._c.value(_ADD_WITHOUT_MEMBERS, {"run": run, "operator": operator})
         return Cohort(int(number), run, 0, operator, (), {})
 
     def lock(self, cohort: CohortId) -> tuple[Run, Cohort]:
-        result = row(self._c, LOCK, {"cohorts": [cohort]})
-        held = row(self._c, _CONTENTS_OF, {"cohorts": [cohort]})
+        result = self._c.row(LOCK, {"cohorts": [cohort]})
+        held = self._c.row(_CONTENTS_OF, {"cohorts": [cohort]})
         [locked] = result.locked
         return run_of(self._c, result), cohort_of(locked, held.members, tested(held))
 
     def lock_planned(self, proposals: Sequence[ProposalId]) -> tuple[Run, set[ProposalId]]:
-        result = row(self._c, _LOCK_PLANNED, {"proposals": sorted(proposals)})
+        result = self._c.row(_LOCK_PLANNED, {"proposals": sorted(proposals)})
         run = run_of(self._c, result)
         return run, set() if run.state.final else set(result.planned or ())
 
     def contents(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
         by_id = {cohort.id: cohort for cohort in cohorts}
-        result = rows(self._c, _CONTENTS_OF, {"cohorts": sorted(by_id)})
+        result = self._c.rows(_CONTENTS_OF, {"cohorts": sorted(by_id)})
         return [
             replace(
                 by_id[held.id],
@@ -283,10 +278,10 @@ class SqlCohorts:
         drafts = {member.id: member.draft for cohort in cohorts for member in cohort.members}
         entered = [_entered(child, drafts[child.proposal]) for child in results]
         ids = [child.proposal for child in results]
-        write(self._c, _ENTER, {"ids": ids, "children": as_json(entered)})
+        self._c.write(_ENTER, {"ids": ids, "children": as_json(entered)})
 
     def unsettled(self, run: int) -> list[CohortId]:
-        return values(self._c, _UNSETTLED, {"run": run})
+        return self._c.values(_UNSETTLED, {"run": run})
 
     def late(self, run: int, seconds: float) -> list[CohortId]:
-        return values(self._c, _LATE, {"run": run, "seconds": seconds})
+        return self._c.values(_LATE, {"run": run, "seconds": seconds})

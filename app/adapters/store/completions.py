@@ -1,14 +1,12 @@
 """What models answered: written once, before it is read, and found again by what was asked."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection
-
 from app.adapters.store.codec import clean
 from app.adapters.store.cohorts import DRAFTED, drafted
-from app.adapters.store.driver import rows, rows_later
+from app.adapters.store.driver import DriverConnection
 from app.adapters.store.runs import as_json
 from app.domain.operator import Completion, Role
 from app.domain.program import ProgramId
@@ -205,73 +203,50 @@ _REPLAY = f"""
 """
 
 
-class _Saving:
-    """Turns of one run on their way into the ledger."""
+def _first_answered(turns: Sequence[Turn]) -> list[int]:
+    """Returns the places of the turns with answers that are stored.
 
-    def __init__(self, turns: Sequence[Turn]) -> None:
-        """Writes nothing yet.
-
-        Args:
-          turns: At least one.  Of two with answers to the same, as threads that share a transaction
-            may bring them, the first is stored.
-        """
-        self._turns = turns
-        self._answered = [n for n, turn in enumerate(turns) if any(turn.completions)]
-        first: dict[tuple[ProposalId, Asker, int], int] = {}
-        for nth in self._answered:
-            turn = turns[nth]
+    Of two with answers to the same, as threads that share a transaction may bring them, the first.
+    """
+    first: dict[tuple[ProposalId, Asker, int], int] = {}
+    for nth, turn in enumerate(turns):
+        if any(turn.completions):
             first.setdefault((turn.proposal, turn.asker, turn.number), nth)
-        self._first = sorted(first.values())
-        self._found: Callable[[], list[Any]] = list
+    return sorted(first.values())
 
-    def write(self, c: Connection) -> None:
-        """Runs the statement, as part of a pipeline."""
-        stored = [self._turns[nth] for nth in self._first]
-        params = {
-            "run": self._turns[0].cohort.run,
-            "saved": as_json([row for nth in self._first for row in self._rows(nth)]),
-            "booked": as_json([self._booked(nth) for nth in range(len(self._turns))]),
-        }
-        self._found = rows_later(c, _SAVE, {**params, **drafted(stored)})
 
-    def overtaken(self) -> list[Turn]:
-        """Returns the turns to which other answers are stored; asked after the commit."""
-        late = {record.nth for record in self._found()}
-        late |= set(self._answered).difference(self._first)
-        return [self._turns[nth] for nth in sorted(late)]
-
-    def _rows(self, nth: int) -> list[dict[str, Any]]:
-        turn = self._turns[nth]
-        draws = bool(turn.drafts) and any(member.draft is None for member in turn.cohort.members)
-        return [
-            {
-                **_columns(completion),
-                "nth": nth,
-                "draws": draws,
-                "cohort": turn.cohort.id,
-                "proposal": turn.proposal,
-                "asker": turn.asker,
-                "turn": turn.number,
-                "place": place,
-                "prompt": prompt.digest,
-                "sample": prompt.sample,
-                "system_text": _kept(prompt.system, turn.logged_chars),
-                "user_text": _kept(prompt.user, turn.logged_chars),
-            }
-            for place, (prompt, completion) in enumerate(
-                zip(turn.prompts, turn.completions, strict=True)
-            )
-            if completion is not None
-        ]
-
-    def _booked(self, nth: int) -> dict[str, Any]:
-        booked = self._turns[nth].booked
-        return {
+def _rows(nth: int, turn: Turn) -> list[dict[str, object]]:
+    draws = bool(turn.drafts) and any(member.draft is None for member in turn.cohort.members)
+    return [
+        {
+            **_columns(completion),
             "nth": nth,
-            "tokens": booked.tokens,
-            "cost_usd": booked.cost_usd,
-            "longest": booked.longest_prompt_tokens,
+            "draws": draws,
+            "cohort": turn.cohort.id,
+            "proposal": turn.proposal,
+            "asker": turn.asker,
+            "turn": turn.number,
+            "place": place,
+            "prompt": prompt.digest,
+            "sample": prompt.sample,
+            "system_text": _kept(prompt.system, turn.logged_chars),
+            "user_text": _kept(prompt.user, turn.logged_chars),
         }
+        for place, (prompt, completion) in enumerate(
+            zip(turn.prompts, turn.completions, strict=True)
+        )
+        if completion is not None
+    ]
+
+
+def _booked(nth: int, turn: Turn) -> dict[str, object]:
+    booked = turn.booked
+    return {
+        "nth": nth,
+        "tokens": booked.tokens,
+        "cost_usd": booked.cost_usd,
+        "longest": booked.longest_prompt_tokens,
+    }
 
 
 def _kept(text: str, chars: int) -> str | None:
@@ -328,38 +303,39 @@ def _written(record: Any) -> Written:
 
 
 class SqlCompletions:
-    """See `app.ports.ledger.Completions`.
+    """See `app.ports.ledger.Completions`."""
 
-    Args:
-      connection: Of the transaction.
-      write_last: Postpones a write to the end of the transaction.
-    """
-
-    def __init__(
-        self, connection: Connection, write_last: Callable[[Callable[[], object]], None]
-    ) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
-        self._write_last = write_last
 
     def of_conversation(
         self, proposal: ProposalId, asker: Asker
     ) -> dict[int, dict[int, Completion]]:
         params = {"proposal": proposal, "asker": asker.value}
         turns: dict[int, dict[int, Completion]] = {}
-        for record in rows(self._c, _OF_CONVERSATION, params):
+        for record in self._c.rows(_OF_CONVERSATION, params):
             turns.setdefault(record.turn, {})[record.place] = _completion(record)
         return turns
 
-    def save(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:
-        saving = _Saving(turns)
-        self._write_last(lambda: saving.write(self._c))
-        return saving.overtaken
+    def save(self, turns: Sequence[Turn]) -> list[Turn]:
+        stored = _first_answered(turns)
+        found = self._c.values(
+            _SAVE,
+            {
+                "run": turns[0].cohort.run,
+                "saved": as_json([row for nth in stored for row in _rows(nth, turns[nth])]),
+                "booked": as_json([_booked(nth, turn) for nth, turn in enumerate(turns)]),
+                **drafted([turns[nth] for nth in stored]),
+            },
+        )
+        late = {nth for nth, turn in enumerate(turns) if any(turn.completions)} - set(stored)
+        return [turns[nth] for nth in sorted(late.union(found))]
 
     def recall(self, keys: Sequence[CompletionKey]) -> list[Completion | None]:
         params = [{"place": place, **asdict(key)} for place, key in enumerate(keys)]
         result = {
             record.asked_place: record
-            for record in rows(self._c, _RECALL, {"asked": as_json(params)})
+            for record in self._c.rows(_RECALL, {"asked": as_json(params)})
         }
         return [_completion(result[n]) if n in result else None for n in range(len(keys))]
 
@@ -367,7 +343,7 @@ class SqlCompletions:
         params = [{"place": n, "prompt": prompt, "sample": s} for n, (prompt, s) in enumerate(keys)]
         result = {
             record.asked_place: record
-            for record in rows(self._c, _REPLAY, {"run": run, "asked": as_json(params)})
+            for record in self._c.rows(_REPLAY, {"run": run, "asked": as_json(params)})
         }
         return [_completion(result[n]) if n in result else None for n in range(len(keys))]
 
@@ -387,27 +363,27 @@ class SqlCompletions:
                 user=record.user_text,
                 completion=_completion(record),
             )
-            for record in rows(self._c, _REPLIES.format(column=column), params)
+            for record in self._c.rows(_REPLIES.format(column=column), params)
         ]
 
     def accounts(self, run: int) -> list[Account]:
-        return [Account(**record._asdict()) for record in rows(self._c, _ACCOUNTS, {"run": run})]
+        return [Account(**record._asdict()) for record in self._c.rows(_ACCOUNTS, {"run": run})]
 
     def writers(self, run: int, programs: Sequence[ProgramId]) -> dict[tuple[str, str], int]:
-        found = rows(self._c, _WRITERS, {"run": run, "programs": list(programs)})
+        found = self._c.rows(_WRITERS, {"run": run, "programs": list(programs)})
         return {(record.role, record.model): record.n for record in found}
 
     def written(self, run: int, role: Role, limit: int) -> dict[str, Written]:
-        found = rows(self._c, _WRITTEN, {"run": run, "role": role.value, "limit": limit})
+        found = self._c.rows(_WRITTEN, {"run": run, "role": role.value, "limit": limit})
         return {record.model: _written(record) for record in found}
 
     def written_by_operator(self, run: int, limit: int) -> dict[str, Written]:
-        found = rows(self._c, _WRITTEN_BY_OPERATOR, {"run": run, "limit": limit})
+        found = self._c.rows(_WRITTEN_BY_OPERATOR, {"run": run, "limit": limit})
         return {record.operator: _written(record) for record in found}
 
     def written_before(
         self, models: Collection[str], chars: tuple[int, int], runs: int, limit: int
     ) -> dict[str, Written]:
         params = {"models": sorted(models), "runs": runs, "limit": limit}
-        found = rows(self._c, _WRITTEN_BEFORE, params | {"least": chars[0], "most": chars[1]})
+        found = self._c.rows(_WRITTEN_BEFORE, params | {"least": chars[0], "most": chars[1]})
         return {record.operator: _written(record) for record in found}

@@ -1,13 +1,10 @@
 """Programs and what a run knows of them."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select
-
-from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of
-from app.adapters.store.driver import row, rows, rows_later, value, values, write
+from app.adapters.store.driver import DriverConnection
 from app.domain.evaluation import Evaluation, Failure, FailureKind, merged_metrics
 from app.domain.operator import (
     Aim,
@@ -26,6 +23,8 @@ _PUT = (
     " SELECT * FROM unnest(CAST(%(ids)s AS text[]), CAST(%(sources)s AS text[]),"
     " CAST(%(languages)s AS text[]), CAST(%(lengths)s AS int[])) ON CONFLICT DO NOTHING"
 )
+_PROGRAMS = "SELECT id, source, language FROM programs WHERE id = ANY(%(ids)s)"
+_LENGTHS = "SELECT id, length FROM programs WHERE id = ANY(%(ids)s)"
 _CLAIM = """
     INSERT INTO fingerprints (run, epoch, fingerprint)
     SELECT %(run)s, claimed.*
@@ -170,15 +169,14 @@ read."""
 class SqlPrograms:
     """See `app.ports.ledger.Programs`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def put(self, programs: Sequence[Program]) -> None:
         if not programs:
             return
         ordered = sorted({program.id: program for program in programs}.items())
-        write(
-            self._c,
+        self._c.write(
             _PUT,
             {
                 "ids": [program for program, _ in ordered],
@@ -189,37 +187,26 @@ class SqlPrograms:
         )
 
     def get(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]:
-        rows = self._c.execute(
-            select(t.programs.c.id, t.programs.c.source, t.programs.c.language).where(
-                t.programs.c.id.in_(ids)
-            )
-        )
-        return {row.id: Program(row.source, row.language) for row in rows}
+        found = self._c.rows(_PROGRAMS, {"ids": list(ids)})
+        return {record.id: Program(record.source, record.language) for record in found}
 
     def lengths(self, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
-        rows = self._c.execute(
-            select(t.programs.c.id, t.programs.c.length).where(t.programs.c.id.in_(ids))
-        )
-        return {row.id: row.length for row in rows}
+        return {record.id: record.length for record in self._c.rows(_LENGTHS, {"ids": list(ids)})}
 
     def named(self, run: int, prefix: str) -> list[ProgramId]:
-        return values(self._c, _NAMED, {"run": run, "prefix": f"{prefix}%"})
+        return self._c.values(_NAMED, {"run": run, "prefix": f"{prefix}%"})
 
     def records(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool
-    ) -> Callable[[], dict[ProgramId, ProgramRecord]]:
+    ) -> dict[ProgramId, ProgramRecord]:
         params = {"run": run, "ids": list(ids), "measured": measured}
-        found = rows_later(self._c, _KNOWN, params)
-        return lambda: {record.id: _known(record) for record in found()}
+        return {record.id: _known(record) for record in self._c.rows(_KNOWN, params)}
 
-    def children(
-        self, run: int, parent: ProgramId, limit: int
-    ) -> Callable[[], tuple[ProgramRecord, ...]]:
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
         params = {"run": run, "parent": parent, "limit": limit}
-        found = rows_later(self._c, _CHILDREN, params)
-        return lambda: tuple(
+        return tuple(
             ProgramRecord(Program(row.source, row.language), row.fitness, changes=row.changes)
-            for row in found()
+            for row in self._c.rows(_CHILDREN, params)
         )
 
     def failed(
@@ -234,19 +221,19 @@ class SqlPrograms:
         params = {"run": run, "island": island, "epoch": epoch, "kinds": sorted(kinds)}
         return [
             Aim(record.parent, record.generation, (record.program,))
-            for record in rows(self._c, _FAILED, {**params, "limit": limit})
+            for record in self._c.rows(_FAILED, {**params, "limit": limit})
         ]
 
     def failed_child(self, run: int, program: ProgramId) -> FailedChild | None:
-        result = row(self._c, _FAILED_CHILD, {"run": run, "program": program})
+        result = self._c.row(_FAILED_CHILD, {"run": run, "program": program})
         return _failed(result._asdict()) if result else None
 
     def born_since(self, run: int, family: str, program: ProgramId, most: int) -> int:
         params = {"run": run, "family": family, "program": program, "most": most}
-        return int(value(self._c, _BORN_SINCE, params))
+        return int(self._c.value(_BORN_SINCE, params))
 
     def points(self, run: int, family: str, limit: int) -> tuple[MeasuredPoint, ...]:
-        result = rows(self._c, _POINTS, {"run": run, "family": family, "limit": limit})
+        result = self._c.rows(_POINTS, {"run": run, "family": family, "limit": limit})
         return tuple(MeasuredPoint(tuple(record.numbers), record.fitness) for record in result)
 
     def directions(self, run: int, limit: int) -> tuple[TriedDirection, ...]:
@@ -257,7 +244,7 @@ class SqlPrograms:
                 record.parent_fitness,
                 FailureKind(record.failure_kind) if record.failure_kind else None,
             )
-            for record in rows(self._c, _DIRECTIONS, {"run": run, "limit": limit})
+            for record in self._c.rows(_DIRECTIONS, {"run": run, "limit": limit})
         )
 
     def are_taken(self, run: int, claims: Sequence[tuple[ProposalId, int, str]]) -> list[bool]:
@@ -265,22 +252,19 @@ class SqlPrograms:
             return []
         proposals, epochs, fingerprints = map(list, zip(*claims, strict=True))
         values = {"proposals": proposals, "epochs": epochs, "fingerprints": fingerprints}
-        return [bool(record.taken) for record in rows(self._c, _TAKEN, {"run": run, **values})]
+        return [bool(record.taken) for record in self._c.rows(_TAKEN, {"run": run, **values})]
 
     def claim_fingerprints(
         self, run: int, claims: Sequence[tuple[int, str]]
     ) -> set[tuple[int, str]]:
         if not claims:
             return set()
-        found = rows(self._c, _CLAIM, _claim_values(run, claims))
+        found = self._c.rows(_CLAIM, _claim_values(run, claims))
         return {(record.epoch, record.fingerprint) for record in found}
 
-    def ancestry(
-        self, run: int, program: ProgramId, *, ancestors: int, failures: int
-    ) -> Callable[[], Ancestry]:
-        values = {"run": run, "program": program, "ancestors": ancestors, "failures": failures}
-        found = rows_later(self._c, _ANCESTRY, values)
-        return lambda: _ancestry(*found())
+    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
+        params = {"run": run, "program": program, "ancestors": ancestors, "failures": failures}
+        return _ancestry(self._c.row(_ANCESTRY, params))
 
 
 def _claim_values(run: int, claims: Sequence[tuple[int, str]]) -> dict[str, Any]:

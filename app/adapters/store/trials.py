@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection
-
 from app.adapters.store.codec import evaluation_json, trial_of
 from app.adapters.store.cohorts import CONTENTS, LOCK, cohort_of, tested
-from app.adapters.store.driver import row, rows, write
+from app.adapters.store.driver import DriverConnection
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.evaluation import Evaluation, Trial, fitness
 from app.domain.program import Program, ProgramId
@@ -137,7 +135,7 @@ def waiting(result: Sequence[Any]) -> list[WaitingTrial]:
 class SqlTrials:
     """See `app.ports.ledger.Trials`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def add(
@@ -154,25 +152,25 @@ class SqlTrials:
             }
             for cohort, trial in trials
         ]
-        added = rows(self._c, _ADD, {"trials": as_json(values), "again": redeliver_seconds})
+        added = self._c.rows(_ADD, {"trials": as_json(values), "again": redeliver_seconds})
         return waiting(added)
 
     def queues(self, named: Sequence[TrialId]) -> list[TrialQueue]:
         params = {"named": list(named), "judged": STAGE, "most": OFFERED, "live": LIVE_SECONDS}
-        found = rows(self._c, _QUEUES, params)
+        found = self._c.rows(_QUEUES, params)
         limited = [record.run for record in found if record.trials_at_once and record.waiting]
         for run in limited:
-            write(self._c, _LOCK_LIMIT, {"space": _LIMITS, "run": run % 2**31})
+            self._c.write(_LOCK_LIMIT, {"space": _LIMITS, "run": run % 2**31})
         # Only a second reading sees the trials that were leased before the lock was granted.
         if limited:
-            found = rows(self._c, _QUEUES, params)
+            found = self._c.rows(_QUEUES, params)
         return [_queue(record) for record in found]
 
     def claim(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
     ) -> list[tuple[Run, LeasedTrial]]:
         claimed = []
-        for result in rows(self._c, _CLAIM, {"trials": sorted(trials), "lease": lease_seconds}):
+        for result in self._c.rows(_CLAIM, {"trials": sorted(trials), "lease": lease_seconds}):
             run = run_of(self._c, result)
             programs = {
                 program: Program(source, language) for program, source, language in result.programs
@@ -184,7 +182,7 @@ class SqlTrials:
         return claimed
 
     def record(self, results: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:
-        result = row(self._c, LOCK, {"cohorts": sorted({result.cohort for result in results})})
+        result = self._c.row(LOCK, {"cohorts": sorted({result.cohort for result in results})})
         run = run_of(self._c, result)
         if run.state.final:
             return None
@@ -199,9 +197,7 @@ class SqlTrials:
             }
             for trial, evaluation in evaluations.items()
         ]
-        recorded = rows(
-            self._c, _RECORD, {"trials": list(evaluations), "measured": as_json(values)}
-        )
+        recorded = self._c.rows(_RECORD, {"trials": list(evaluations), "measured": as_json(values)})
         locked = {record["id"]: record for record in result.locked}
         return (
             (run, [_with(record, locked, evaluations) for record in recorded]) if recorded else None
