@@ -105,13 +105,8 @@ _ENTER = """
         parents = child.parents, inspirations = child.inspirations,
         family = coalesce(child.family, proposals.family),
         numbers = coalesce(child.numbers, proposals.numbers),
-        settled_at = CASE WHEN child.final THEN clock_timestamp() END
-    FROM json_to_recordset(CAST(%(children)s AS json)) AS child(
-        id bigint, state text, program text, changes text, fitness float8, verified boolean,
-        stages_left int, failure_kind text, failure_detail text, cut_reason text, final boolean,
-        epoch int, generation int, parents text[], inspirations text[], role text,
-        family text, numbers float8[]
-    )
+        settled_at = CASE WHEN child.state NOT IN ('planned', 'testing') THEN clock_timestamp() END
+    FROM json_populate_recordset(NULL::proposals, CAST(%(children)s AS json)) AS child
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id IN (
         SELECT id FROM proposals WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE
     ) AND proposals.id = child.id AND proposals.settled_at IS NULL
@@ -123,9 +118,7 @@ a plan that was made while the tables were small would scan them for ever.
 DRAFTED = """
     UPDATE proposals SET epoch = draft.epoch, generation = draft.generation,
         parents = draft.parents, inspirations = draft.inspirations, role = draft.role
-    FROM json_to_recordset(CAST(%(drafts)s AS json)) AS draft(
-        id bigint, epoch int, generation int, parents text[], inspirations text[], role text
-    )
+    FROM json_populate_recordset(NULL::proposals, CAST(%(drafts)s AS json)) AS draft
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id IN (
         SELECT id FROM proposals WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE
     ) AND proposals.id = draft.id
@@ -168,7 +161,6 @@ def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
         "failure_kind": child.failure.kind if child.failure else None,
         "failure_detail": clean(child.failure.detail) if child.failure else None,
         "cut_reason": child.cut,
-        "final": child.state.final,
         "family": child.point.family if child.point else None,
         "numbers": list(child.point.numbers) if child.point else None,
         **draft_columns(draft),

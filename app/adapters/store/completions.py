@@ -1,12 +1,14 @@
 """What models answered: written once, before it is read, and found again by what was asked."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
+from operator import attrgetter
 from typing import Any
 
 from app.adapters.store.codec import clean
 from app.adapters.store.cohorts import DRAFTED, drafted
 from app.adapters.store.driver import DriverConnection
+from app.adapters.store.programs import admission
 from app.adapters.store.runs import as_json
 from app.domain.operator import Completion, Role
 from app.domain.program import ProgramId
@@ -14,38 +16,26 @@ from app.domain.search.cohort import ProposalId
 from app.domain.search.model_mix import Written
 from app.ports.records import Account, Asker, CompletionKey, StoredReply, Turn
 
-_COLUMNS = """
-    completions.turn, completions.place, completions.text, completions.model, completions.finish,
-    completions.prompt_tokens, completions.completion_tokens, completions.latency_seconds,
-    completions.cost_usd, completions.cached_tokens, completions.role, completions.revision,
-    completions.reused, completions.parameters
-"""
-"""What steps read: all but the texts of prompts, which only people read."""
+_FIELDS = tuple(one.name for one in fields(Completion) if one.name != "unanswered")
+_values = attrgetter(*_FIELDS)
+_COLUMNS = ", ".join(f"completions.{name}" for name in _FIELDS)
+"""A completion has a column for each of its fields but one, which is for its request."""
 _OF_CONVERSATION = f"""
-    SELECT {_COLUMNS} FROM proposals JOIN completions ON completions.cohort = proposals.cohort
+    SELECT turn, place, {_COLUMNS}
+    FROM proposals JOIN completions ON completions.cohort = proposals.cohort
         AND completions.proposal = proposals.id AND asker = %(asker)s
     WHERE proposals.id = %(proposal)s ORDER BY turn, place
 """
 _SAVE = f"""
     WITH drafted AS ({DRAFTED}), given AS (
-        SELECT * FROM json_to_recordset(CAST(%(saved)s AS json)) AS given(
-            nth int, draws boolean, cohort bigint, proposal bigint, asker text, turn int,
-            place int, text text, model text, finish text, prompt_tokens int,
-            completion_tokens int, latency_seconds float8, cost_usd float8, role text,
-            revision text, cached_tokens int, reused bool, prompt text, sample int,
-            parameters jsonb, system_text text, user_text text
-        )
+        SELECT nth, draws, saved, (saved).*
+        FROM json_to_recordset(CAST(%(saved)s AS json))
+            AS given(nth int, draws boolean, saved completions)
     ), repeated AS (
         SELECT nth FROM given JOIN completions USING (cohort, proposal, asker, turn, place)
         WHERE given.text = completions.text AND given.latency_seconds = completions.latency_seconds
     ), stored AS (
-        INSERT INTO completions (cohort, proposal, asker, turn, place, text, model, finish,
-            prompt_tokens, completion_tokens, latency_seconds, cost_usd, role, revision,
-            cached_tokens, reused, prompt, sample, parameters, system_text, user_text)
-        SELECT cohort, proposal, asker, turn, place, text, model, finish, prompt_tokens,
-            completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
-            prompt, sample, parameters, system_text, user_text
-        FROM given
+        INSERT INTO completions SELECT (saved).* FROM given
         WHERE (SELECT count(*) FROM drafted) >= 0 AND nth NOT IN (SELECT nth FROM repeated)
             AND (NOT draws OR proposal IN (SELECT id FROM drafted))
         ORDER BY cohort, proposal, asker, turn, place
@@ -92,7 +82,7 @@ _REPLIES = """
     ORDER BY proposals.id, asker DESC, turn, place LIMIT %(limit)s
 """
 _RECALL = f"""
-    SELECT asked.place AS asked_place, found.*
+    SELECT asked.place, found.*
     FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(
         place int, prompt text, sample int, parameters jsonb
     ) CROSS JOIN LATERAL (
@@ -129,7 +119,7 @@ _WRITERS = """
         AND asker = 'operator'
     GROUP BY completions.role, model
 """
-_WRITTEN = """
+_WRITTEN = f"""
     WITH newest AS (
         SELECT cohort, ordinal, state, stages_left, fitness, parents FROM proposals
         WHERE run = %(run)s AND settled_at IS NOT NULL
@@ -150,9 +140,7 @@ _WRITTEN = """
             AND asker = 'operator' AND role = %(role)s
         GROUP BY model
     ) AS wrote LEFT JOIN LATERAL (
-        SELECT stages_left, fitness FROM proposals
-        WHERE run + 0 = %(run)s AND program = newest.parents[1] AND state = 'admitted'
-        ORDER BY id DESC LIMIT 1
+        {admission("stages_left, fitness", "newest.parents[1]")}
     ) AS parent ON true
     GROUP BY wrote.model
 """
@@ -190,7 +178,7 @@ _WRITTEN_BEFORE = """
     )
 """ + _OF_OPERATORS.format(which="AND model = ANY(%(models)s)")
 _REPLAY = f"""
-    SELECT asked.place AS asked_place, found.*
+    SELECT asked.place, found.*
     FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(place int, prompt text, sample int)
     CROSS JOIN LATERAL (
         SELECT {_COLUMNS} FROM completions JOIN cohorts ON cohorts.id = completions.cohort
@@ -215,13 +203,13 @@ def _first_answered(turns: Sequence[Turn]) -> list[int]:
     return sorted(first.values())
 
 
-def _rows(nth: int, turn: Turn) -> list[dict[str, object]]:
+def _stored(nth: int, turn: Turn) -> list[dict[str, object]]:
+    """Returns the rows of a turn; `draws`: its drafts are stored with them, or nothing is."""
     draws = bool(turn.drafts) and any(member.draft is None for member in turn.cohort.members)
-    return [
+    rows = [
         {
-            **_columns(completion),
-            "nth": nth,
-            "draws": draws,
+            **dict(zip(_FIELDS, _values(completion), strict=True)),
+            "text": clean(completion.text),
             "cohort": turn.cohort.id,
             "proposal": turn.proposal,
             "asker": turn.asker,
@@ -237,6 +225,7 @@ def _rows(nth: int, turn: Turn) -> list[dict[str, object]]:
         )
         if completion is not None
     ]
+    return [{"nth": nth, "draws": draws, "saved": row} for row in rows]
 
 
 def _booked(nth: int, turn: Turn) -> dict[str, object]:
@@ -257,39 +246,10 @@ def _kept(text: str, chars: int) -> str | None:
     return clean(f"{text[:chars]}\n… {cut} more characters" if cut > 0 else text)
 
 
-def _columns(completion: Completion) -> dict[str, Any]:
-    """Returns what a row holds of a completion; `asdict` would copy it deeply."""
-    return {
-        "text": clean(completion.text),
-        "model": completion.model,
-        "finish": completion.finish,
-        "prompt_tokens": completion.prompt_tokens,
-        "completion_tokens": completion.completion_tokens,
-        "latency_seconds": completion.latency_seconds,
-        "cost_usd": completion.cost_usd,
-        "cached_tokens": completion.cached_tokens,
-        "role": completion.role,
-        "revision": completion.revision,
-        "reused": completion.reused,
-        "parameters": completion.parameters,
-    }
-
-
 def _completion(row: Any) -> Completion:
-    return Completion(
-        text=row.text,
-        model=row.model,
-        finish=row.finish,
-        prompt_tokens=row.prompt_tokens,
-        completion_tokens=row.completion_tokens,
-        latency_seconds=row.latency_seconds,
-        cost_usd=row.cost_usd,
-        cached_tokens=row.cached_tokens,
-        role=Role(row.role),
-        revision=row.revision,
-        reused=row.reused,
-        parameters=row.parameters,
-    )
+    """Builds a completion from a row with its columns, and maybe more."""
+    stored = row._asdict()
+    return Completion(**{name: stored[name] for name in _FIELDS} | {"role": Role(row.role)})
 
 
 def _written(record: Any) -> Written:
@@ -323,7 +283,7 @@ class SqlCompletions:
             _SAVE,
             {
                 "run": turns[0].cohort.run,
-                "saved": as_json([row for nth in stored for row in _rows(nth, turns[nth])]),
+                "saved": as_json([row for nth in stored for row in _stored(nth, turns[nth])]),
                 "booked": as_json([_booked(nth, turn) for nth, turn in enumerate(turns)]),
                 **drafted([turns[nth] for nth in stored]),
             },
@@ -332,20 +292,22 @@ class SqlCompletions:
         return [turns[nth] for nth in sorted(late.union(found))]
 
     def recall(self, keys: Sequence[CompletionKey]) -> list[Completion | None]:
-        params = [{"place": place, **asdict(key)} for place, key in enumerate(keys)]
-        result = {
-            record.asked_place: record
-            for record in self._c.rows(_RECALL, {"asked": as_json(params)})
-        }
-        return [_completion(result[n]) if n in result else None for n in range(len(keys))]
+        return self._found(_RECALL, [asdict(key) for key in keys], {})
 
     def replay(self, run: int, keys: Sequence[tuple[str, int]]) -> list[Completion | None]:
-        params = [{"place": n, "prompt": prompt, "sample": s} for n, (prompt, s) in enumerate(keys)]
-        result = {
-            record.asked_place: record
-            for record in self._c.rows(_REPLAY, {"run": run, "asked": as_json(params)})
+        asked = [{"prompt": prompt, "sample": sample} for prompt, sample in keys]
+        return self._found(_REPLAY, asked, {"run": run})
+
+    def _found(
+        self, query: str, asked: Sequence[Mapping[str, object]], params: Mapping[str, object]
+    ) -> list[Completion | None]:
+        """Returns what a statement finds for each of what is asked; None where it finds nothing."""
+        places = [{"place": place, **key} for place, key in enumerate(asked)]
+        found = {
+            record.place: _completion(record)
+            for record in self._c.rows(query, {"asked": as_json(places), **params})
         }
-        return [_completion(result[n]) if n in result else None for n in range(len(keys))]
+        return [found.get(place) for place in range(len(asked))]
 
     def of_program(self, run: int, program: ProgramId, limit: int) -> list[StoredReply]:
         return self._replies("program", {"run": run, "of": program, "limit": limit})

@@ -6,6 +6,7 @@ from dataclasses import replace
 from app.adapters.store.archive import SqlArchive
 from app.adapters.store.codec import evaluation_of, metrics_of, settled_of
 from app.adapters.store.driver import DriverConnection
+from app.adapters.store.programs import OF_RUN, admission
 from app.domain.evaluation import Evaluation
 from app.domain.events import EventKind
 from app.domain.program import ProgramId
@@ -56,20 +57,21 @@ _SETTLED = f"""
             WHERE completions.cohort = proposals.cohort AND sample = ordinal AND NOT reused
         ) AS asked
         {_REPORTED}
-    WHERE proposals.run = %(run)s AND {{which}}
 """
+
+
+def _settled(which: str, order: str) -> str:
+    """Returns a statement that reads some of a run's proposals as `settled_of` takes them."""
+    return f"{_SETTLED} WHERE proposals.run = %(run)s AND {which} ORDER BY {order}"
+
+
 _METRICS = f"""
     SELECT proposals.ordinal, measured.metrics FROM proposals {_REPORTED}
     WHERE proposals.run = %(run)s AND proposals.ordinal = ANY(%(ordinals)s)
         AND measured.metrics IS NOT NULL
 """
-_HISTORY = (
-    _SETTLED.format(which="settled_at IS NOT NULL")
-    + "ORDER BY proposals.settled_at, proposals.id LIMIT %(limit)s OFFSET %(after)s"
-)
-_FITTEST = (
-    _SETTLED.format(which="proposals.state = 'admitted'")
-    + "ORDER BY proposals.stages_left, proposals.fitness DESC, proposals.ordinal LIMIT 1"
+_HISTORY = _settled(
+    "settled_at IS NOT NULL", "proposals.settled_at, proposals.id LIMIT %(limit)s OFFSET %(after)s"
 )
 _BEST_QUALITY = """
     SELECT stages_left, fitness FROM proposals
@@ -79,14 +81,12 @@ _BEST_QUALITY = """
 _START = """
     SELECT max(fitness) FROM proposals WHERE run = %(run)s AND ordinal < 0 AND state = 'admitted'
 """
-_MOST_FIT = (
-    _SETTLED.format(
-        which="""proposals.id IN (
-            SELECT id FROM proposals WHERE run = %(run)s AND state = 'admitted'
-            ORDER BY stages_left, fitness DESC, ordinal LIMIT %(limit)s
-        )"""
-    )
-    + "ORDER BY proposals.stages_left, proposals.fitness DESC, proposals.ordinal"
+_FITTEST = _settled(
+    """proposals.id IN (
+        SELECT id FROM proposals WHERE run = %(run)s AND state = 'admitted'
+        ORDER BY stages_left, fitness DESC, ordinal LIMIT %(limit)s
+    )""",
+    "proposals.stages_left, proposals.fitness DESC, proposals.ordinal",
 )
 _VALIDATIONS = """
     SELECT trials.players[1] AS program, json_agg(evaluation ORDER BY trials.id) AS evaluations
@@ -94,67 +94,49 @@ _VALIDATIONS = """
     WHERE cohorts.run = %(run)s AND cohorts.operator = %(operator)s
     GROUP BY cohorts.id, program ORDER BY min(trials.id)
 """
-_OF_CHAMPION = (
-    _SETTLED.format(which="proposals.state = 'admitted' AND proposals.program = %(program)s")
-    + "ORDER BY proposals.ordinal LIMIT 1"
+_OF_CHAMPION = _settled(
+    "proposals.state = 'admitted' AND proposals.program = %(program)s", "proposals.ordinal LIMIT 1"
 )
 _RANKING = "SELECT ranking FROM runs WHERE id = %(run)s"
-_PLACED = (
-    _SETTLED.format(which="proposals.state = 'admitted'")
-    + "ORDER BY proposals.ordinal LIMIT %(limit)s"
+_PLACED = _settled("proposals.state = 'admitted'", "proposals.ordinal LIMIT %(limit)s")
+_OF_CHILD = _settled(
+    "proposals.program = %(program)s AND settled_at IS NOT NULL",
+    "proposals.settled_at, proposals.id LIMIT %(limit)s",
 )
-_OF_CHILD = (
-    _SETTLED.format(which="proposals.program = %(program)s AND settled_at IS NOT NULL")
-    + "ORDER BY proposals.settled_at, proposals.id LIMIT %(limit)s"
+_OF_ORDINAL = _settled(
+    "proposals.ordinal = %(ordinal)s AND settled_at IS NOT NULL", "proposals.ordinal"
 )
-_OF_ORDINAL = _SETTLED.format(which="proposals.ordinal = %(ordinal)s AND settled_at IS NOT NULL")
-_LINEAGE = (
-    """
+_FIRST = "settled_at, id"
+_LINEAGE = f"""
     WITH RECURSIVE line AS (
         SELECT CAST(%(program)s AS text) AS child, 0 AS depth
         UNION ALL
         SELECT parents[1], line.depth + 1
-        FROM line CROSS JOIN LATERAL (
-            SELECT parents FROM proposals
-            WHERE run + 0 = %(run)s AND program = line.child AND state = 'admitted'
-            ORDER BY settled_at, id LIMIT 1
-        ) AS born
+        FROM line CROSS JOIN LATERAL ({admission("parents", "line.child", _FIRST)}) AS born
         WHERE line.depth < %(limit)s AND parents[1] <> line.child
     )
-    """
-    + _SETTLED.format(
-        which="""proposals.id IN (
-            SELECT (
-                SELECT id FROM proposals
-                WHERE run + 0 = %(run)s AND program = line.child AND state = 'admitted'
-                ORDER BY settled_at, id LIMIT 1
-            ) FROM line
-        )"""
-    )
-    + "ORDER BY proposals.settled_at DESC, proposals.id DESC LIMIT %(limit)s"
+""" + _settled(
+    f"proposals.id IN (SELECT ({admission('id', 'line.child', _FIRST)}) FROM line)",
+    "proposals.settled_at DESC, proposals.id DESC LIMIT %(limit)s",
 )
 """By the first admission of each program, which is later than that of its parent: no circles."""
-_ANCESTRY = """
+_ANCESTRY = f"""
     WITH RECURSIVE kept AS (
         SELECT unnest(CAST(%(programs)s AS text[])) AS program
         UNION
         SELECT born.parent FROM kept CROSS JOIN LATERAL (
-            SELECT parents[1] AS parent FROM proposals
-            WHERE run + 0 = %(run)s AND program = kept.program AND state = 'admitted'
-            ORDER BY settled_at, id LIMIT 1
+            {admission("parents[1] AS parent", "kept.program", _FIRST)}
         ) AS born
         WHERE born.parent IS NOT NULL
     )
     SELECT born.program, CASE WHEN born.parents[1] <> born.program THEN born.parents[1] END
             AS parent, born.fitness, cohorts.operator, born.island, born.ordinal, (
             SELECT count(DISTINCT child.program) FROM proposals AS child
-            WHERE child.run + 0 = %(run)s AND child.parents[1] = born.program
+            WHERE {OF_RUN} AND child.parents[1] = born.program
                 AND child.state = 'admitted' AND child.program <> born.program
         ) AS children
     FROM kept CROSS JOIN LATERAL (
-        SELECT * FROM proposals
-        WHERE run + 0 = %(run)s AND program = kept.program AND state = 'admitted'
-        ORDER BY settled_at, id LIMIT 1
+        {admission("*", "kept.program", _FIRST)}
     ) AS born JOIN cohorts ON cohorts.id = born.cohort
     ORDER BY born.settled_at, born.id
 """
@@ -306,15 +288,20 @@ class SqlHistory:
     def best(self, run: int) -> Settled | None:
         if self._c.value(_RANKING, {"run": run}) == Ranking.RELATIVE:
             return self._champion(run)
-        result = self._c.row(_FITTEST, {"run": run})
-        return settled_of(result) if result else None
+        return self._first(_FITTEST, run, limit=1)
 
     def _champion(self, run: int) -> Settled | None:
         champion = SqlArchive(self._c).champion(run)
         if champion is None:
             return None
-        result = self._c.row(_OF_CHAMPION, {"run": run, "program": champion.program})
-        return replace(settled_of(result), fitness=champion.fitness) if result else None
+        settled = self._first(_OF_CHAMPION, run, program=champion.program)
+        return replace(settled, fitness=champion.fitness) if settled else None
+
+    def _read(self, statement: str, run: int, **params: object) -> list[Settled]:
+        return [settled_of(record) for record in self._c.rows(statement, {"run": run, **params})]
+
+    def _first(self, statement: str, run: int, **params: object) -> Settled | None:
+        return next(iter(self._read(statement, run, **params)), None)
 
     def best_quality(self, run: Run, besides: Sequence[ProposalId] = ()) -> Quality | None:
         if run.ranking is Ranking.RELATIVE:
@@ -328,20 +315,16 @@ class SqlHistory:
         return start
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
-        params = {"run": run, "after": after, "limit": limit}
-        return [settled_of(record) for record in self._c.rows(_HISTORY, params)]
+        return self._read(_HISTORY, run, after=after, limit=limit)
 
     def of_program(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
-        params = {"run": run, "program": program, "limit": limit}
-        return [settled_of(record) for record in self._c.rows(_OF_CHILD, params)]
+        return self._read(_OF_CHILD, run, program=program, limit=limit)
 
     def of_ordinal(self, run: int, ordinal: int) -> Settled | None:
-        found = self._c.rows(_OF_ORDINAL, {"run": run, "ordinal": ordinal})
-        return settled_of(found[0]) if found else None
+        return self._first(_OF_ORDINAL, run, ordinal=ordinal)
 
     def lineage(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
-        params = {"run": run, "program": program, "limit": limit}
-        return [settled_of(record) for record in self._c.rows(_LINEAGE, params)]
+        return self._read(_LINEAGE, run, program=program, limit=limit)
 
     def ancestry(self, run: int, programs: Sequence[ProgramId]) -> list[Birth]:
         params = {"run": run, "programs": list(programs)}
@@ -351,7 +334,7 @@ class SqlHistory:
         return self._with_evaluations(_PLACED, {"run": run, "limit": limit})
 
     def fittest(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
-        return self._with_evaluations(_MOST_FIT, {"run": run, "limit": limit})
+        return self._with_evaluations(_FITTEST, {"run": run, "limit": limit})
 
     def _with_evaluations(
         self, query: str, params: dict[str, object]

@@ -54,7 +54,7 @@ _RETURN = """
 """
 _DIRECT = """
     UPDATE proposals SET direction = given.direction
-    FROM json_to_recordset(CAST(%(given)s AS json)) AS given(id bigint, direction jsonb)
+    FROM json_populate_recordset(NULL::proposals, CAST(%(given)s AS json)) AS given
     WHERE proposals.id = given.id AND proposals.id = ANY(%(ids)s) AND proposals.direction IS NULL
     RETURNING proposals.id
 """
@@ -213,15 +213,5 @@ class SqlProposals:
     ) -> list[TracedProposal]:
         found = self._c.rows(_TRACED, {"proposals": list(proposals), "trials": list(trials)})
         return [
-            TracedProposal(
-                record.id,
-                record.ordinal,
-                record.island,
-                record.operator,
-                record.planned_us,
-                State(record.state),
-                record.program,
-                record.outcome,
-            )
-            for record in found
+            TracedProposal(**{**record._asdict(), "state": State(record.state)}) for record in found
         ]

@@ -26,9 +26,7 @@ from app.ports.records import (
 _ADD = """
     INSERT INTO trials (run, cohort, island, stage, players, cases, visible_at)
     SELECT run, cohort, island, stage, players, cases, now() + %(again)s * interval '1 second'
-    FROM json_to_recordset(CAST(%(trials)s AS json)) AS given(
-        run bigint, cohort bigint, island int, stage text, players text[], cases text[]
-    )
+    FROM json_populate_recordset(NULL::trials, CAST(%(trials)s AS json))
     ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id, cohort, stage
 """
 _QUEUES = """
@@ -90,10 +88,9 @@ _CLAIM = f"""
 _RECORD = f"""
     WITH recorded AS (
         UPDATE trials SET evaluation = given.evaluation, score = given.score,
-            wall_seconds = given.wall, cpu_seconds = given.cpu, leased_until = NULL
-        FROM json_to_recordset(CAST(%(measured)s AS json)) AS given(
-            id bigint, evaluation jsonb, score float8, wall float8, cpu float8
-        )
+            wall_seconds = given.wall_seconds, cpu_seconds = given.cpu_seconds,
+            leased_until = NULL
+        FROM json_populate_recordset(NULL::trials, CAST(%(measured)s AS json)) AS given
         WHERE trials.id = ANY(%(trials)s) AND trials.id IN (
             SELECT id FROM trials WHERE id = ANY(%(trials)s) ORDER BY id FOR NO KEY UPDATE
         ) AND trials.id = given.id AND trials.evaluation IS NULL
@@ -192,8 +189,8 @@ class SqlTrials:
                 "id": trial,
                 "evaluation": evaluation_json(evaluation),
                 "score": _score(evaluation),
-                "wall": evaluation.wall_seconds,
-                "cpu": evaluation.cpu_seconds,
+                "wall_seconds": evaluation.wall_seconds,
+                "cpu_seconds": evaluation.cpu_seconds,
             }
             for trial, evaluation in evaluations.items()
         ]
