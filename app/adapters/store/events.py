@@ -1,4 +1,4 @@
-"""The log of a run.  Events are buffered, and numbered as the transaction's last write."""
+"""The log of a run.  Events are collected, and numbered as the transaction's last write."""
 
 from collections.abc import Sequence
 
@@ -36,7 +36,7 @@ class SqlEvents:
         self._buffer.setdefault(run, []).append(fact)
 
     def write(self) -> None:
-        """Numbers and stores the buffered events; the run's row lock lasts until the commit."""
+        """Numbers and stores the collected events; the run's row lock lasts until the commit."""
         for run, batch in sorted(self._buffer.items()):
             self._c.write(
                 _WRITE,

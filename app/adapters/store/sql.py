@@ -76,8 +76,8 @@ A broken lock order, an outdated schema, and whatever exceeds a limit of Postgre
 class SqlTransaction:
     """See `app.ports.ledger.Transaction`.
 
-    Events are written last, because their numbers need the lock of the run's row, for which all
-    other transactions of the run wait.
+    Events are written last: their numbers need the lock of the run's row, for which all other
+    transactions of the run wait.
     """
 
     def __init__(self, connection: DriverConnection) -> None:
