@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Collection, Sequence
 from random import Random
-from typing import Any
 
 from app.adapters.store.codec import elite_of, floats
-from app.adapters.store.driver import DriverConnection
+from app.adapters.store.driver import DriverConnection, Record
 from app.adapters.store.programs import OF_RUN
 from app.adapters.store.runs import as_json
 from app.domain.evaluation import CaseId
@@ -164,7 +163,7 @@ class SqlIsland:
         connection: DriverConnection,
         run: int,
         index: int,
-        row: Any = None,
+        row: Record = None,
         making: Callable[[ProgramId], int] = lambda _: 0,
     ) -> None:
         self._c = connection
@@ -190,12 +189,12 @@ class SqlIsland:
     def size(self) -> int:
         return int(self._read().cells)
 
-    def _read(self) -> Any:
+    def _read(self) -> Record:
         if self._row is None:
             [self._row] = self._rows(_ONE)
         return self._row
 
-    def _rows(self, statement: str, **params: object) -> list[Any]:
+    def _rows(self, statement: str, **params: object) -> list[Record]:
         of_island = {"run": self._run, "island": self._index}
         return self._c.rows(statement, {**of_island, **params})
 

@@ -1,8 +1,7 @@
 """Cohorts and their proposals."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from app.adapters.store.codec import (
     clean,
@@ -10,7 +9,7 @@ from app.adapters.store.codec import (
     member_of,
     trial_of,
 )
-from app.adapters.store.driver import DriverConnection
+from app.adapters.store.driver import DriverConnection, Json, Record
 from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned, run_of
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
@@ -38,11 +37,10 @@ _ADD_PROPOSALS = """
     INSERT INTO proposals (run, cohort, island, ordinal, seed, reserved, state, visible_at)
     SELECT %(run)s, cohort, island, ordinal, seed, reserved, 'planned',
         CASE WHEN leads THEN now() + %(again)s * interval '1 second' END
-    FROM unnest(CAST(%(cohorts)s AS bigint[]), CAST(%(islands)s AS int[]), CAST(%(ordinals)s
-        AS int[]), CAST(%(seeds)s AS bool[]), CAST(%(reserved)s AS int[]),
-        CAST(%(leads)s AS bool[]))
-        WITH ORDINALITY AS plan(cohort, island, ordinal, seed, reserved, leads, place)
-    ORDER BY place RETURNING id, visible_at IS NOT NULL AS leads
+    FROM json_to_recordset(CAST(%(members)s AS json)) AS member(
+        cohort bigint, place int, island int, ordinal int, seed bool, reserved int, leads bool
+    )
+    ORDER BY cohort, place RETURNING id, visible_at IS NOT NULL AS leads
 """
 _DRAFT = """
     UPDATE proposals SET epoch = %(epoch)s, generation = %(generation)s, parents = %(parents)s,
@@ -131,8 +129,8 @@ the proposals where it did; part of a statement, whose parameters `drafted` retu
 
 
 def cohort_of(
-    result: Mapping[str, Any],
-    members: Iterable[Mapping[str, Any]] | None,
+    result: Json,
+    members: Iterable[Json] | None,
     trials: Iterable[tuple[Trial, Evaluation | None]],
 ) -> Cohort:
     return Cohort(
@@ -145,11 +143,11 @@ def cohort_of(
     )
 
 
-def tested(held: Any) -> list[tuple[Trial, Evaluation | None]]:
+def tested(held: Record) -> list[tuple[Trial, Evaluation | None]]:
     return [(trial_of(record), evaluation_of(record["evaluation"])) for record in held.trials or ()]
 
 
-def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
+def _entered(child: MemberResult, draft: Draft | None) -> dict[str, object]:
     return {
         "id": child.proposal,
         "state": child.state,
@@ -167,7 +165,7 @@ def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
     }
 
 
-def draft_columns(draft: Draft | None) -> dict[str, Any]:
+def draft_columns(draft: Draft | None) -> dict[str, object]:
     """Returns what a proposal's row holds of its draft."""
     return {
         "epoch": draft.epoch if draft else None,
@@ -178,7 +176,7 @@ def draft_columns(draft: Draft | None) -> dict[str, Any]:
     }
 
 
-def drafted(turns: Sequence[Turn]) -> dict[str, Any]:
+def drafted(turns: Sequence[Turn]) -> dict[str, object]:
     """Returns the parameters of `DRAFTED`: the members that had no draft."""
     new = [
         {"id": member.id, **draft_columns(draft)}
@@ -207,25 +205,20 @@ class SqlCohorts:
         )
         ids = sorted(added)
         members = [
-            (cohort, plan, place, ordinal)
+            {
+                "cohort": cohort,
+                "place": place,
+                "island": plan.island,
+                "ordinal": ordinal,
+                "seed": plan.seeding,
+                "reserved": plan.reserved[place] if plan.reserved else 0,
+                "leads": place == 0 or not plan.together,
+            }
             for cohort, plan in zip(ids, plans, strict=True)
             for place, ordinal in enumerate(plan.ordinals)
         ]
-        proposals = self._c.rows(
-            _ADD_PROPOSALS,
-            {
-                "run": run,
-                "again": redeliver_seconds,
-                "cohorts": [cohort for cohort, _, _, _ in members],
-                "islands": [plan.island for _, plan, _, _ in members],
-                "ordinals": [ordinal for _, _, _, ordinal in members],
-                "seeds": [plan.seeding for _, plan, _, _ in members],
-                "reserved": [
-                    plan.reserved[place] if plan.reserved else 0 for _, plan, place, _ in members
-                ],
-                "leads": [place == 0 or not plan.together for _, plan, place, _ in members],
-            },
-        )
+        params = {"run": run, "again": redeliver_seconds, "members": as_json(members)}
+        proposals = self._c.rows(_ADD_PROPOSALS, params)
         for cohort, plan in zip(ids, plans, strict=True):
             for draft in plan.drafts:
                 self._c.write(

@@ -3,11 +3,10 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from operator import attrgetter
-from typing import Any
 
 from app.adapters.store.codec import clean
 from app.adapters.store.cohorts import DRAFTED, drafted
-from app.adapters.store.driver import DriverConnection
+from app.adapters.store.driver import DriverConnection, Record
 from app.adapters.store.programs import admission
 from app.adapters.store.runs import as_json
 from app.domain.operator import Completion, Role
@@ -246,13 +245,13 @@ def _kept(text: str, chars: int) -> str | None:
     return clean(f"{text[:chars]}\n… {cut} more characters" if cut > 0 else text)
 
 
-def _completion(row: Any) -> Completion:
+def _completion(row: Record) -> Completion:
     """Builds a completion from a row with its columns, and maybe more."""
     stored = row._asdict()
     return Completion(**{name: stored[name] for name in _FIELDS} | {"role": Role(row.role)})
 
 
-def _written(record: Any) -> Written:
+def _written(record: Record) -> Written:
     return Written(
         record.children,
         record.gains,

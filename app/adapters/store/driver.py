@@ -18,8 +18,13 @@ from psycopg import generators
 from psycopg.abc import Buffer
 from psycopg.adapt import Dumper, Loader, PyFormat, Transformer
 from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGresult
 
-_MakeRow: TypeAlias = Callable[[Sequence[Any]], Any]
+Record: TypeAlias = Any
+"""A row as a named tuple; its statement alone says which columns it has."""
+Json: TypeAlias = Mapping[str, Any]
+"""An object of JSON, such as a row inside a row."""
+_MakeRow: TypeAlias = Callable[[Sequence[object]], Record]
 _Key: TypeAlias = tuple[bytes, tuple[int, ...]]
 """The text of a statement and the types of its parameters: by these it is prepared once."""
 
@@ -80,7 +85,7 @@ class DriverConnection(psycopg.Connection[Any]):
         self.kept: dict[int, Any] = {}
         """What rarely changes of runs, which is read once; see `app.adapters.store.runs`."""
 
-    def rows(self, statement: str, params: Mapping[str, object]) -> list[Any]:
+    def rows(self, statement: str, params: Mapping[str, object]) -> list[Record]:
         """Returns the rows of a statement as named tuples."""
         name, result = self._run(statement, params)
         if not result.ntuples:
@@ -96,7 +101,7 @@ class DriverConnection(psycopg.Connection[Any]):
         converter.set_pgresult(None)
         return made
 
-    def row(self, statement: str, params: Mapping[str, object]) -> Any:
+    def row(self, statement: str, params: Mapping[str, object]) -> Record:
         """Returns the first row, or None."""
         found = self.rows(statement, params)
         return found[0] if found else None
@@ -121,7 +126,7 @@ class DriverConnection(psycopg.Connection[Any]):
         """Runs a statement that returns nothing; returns how many rows it wrote."""
         return self._run(statement, params)[1].command_tuples or 0
 
-    def _run(self, statement: str, params: Mapping[str, object]) -> tuple[bytes, Any]:
+    def _run(self, statement: str, params: Mapping[str, object]) -> tuple[bytes, PGresult]:
         """Runs a statement; returns the name that it is prepared by, and its result."""
         text, order = _numbered(statement)
         converter = self._converter
@@ -141,9 +146,9 @@ class DriverConnection(psycopg.Connection[Any]):
         self.pgconn.send_query_prepared(name, values, converter.formats, Format.TEXT)
         return name, self._result()
 
-    def _result(self) -> Any:
+    def _result(self) -> PGresult:
         """Waits for the result of the statement that was sent."""
-        results = self.wait(generators.execute(self.pgconn))
+        results: list[PGresult] = self.wait(generators.execute(self.pgconn))
         for result in results:
             if result.status not in _SUCCESS:
                 raise psycopg.errors.error_from_result(result, encoding=self.info.encoding)

@@ -1,11 +1,10 @@
 """Programs and what a run knows of them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 from app.adapters.store.codec import evaluation_of
-from app.adapters.store.driver import DriverConnection
+from app.adapters.store.driver import DriverConnection, Json, Record
 from app.domain.evaluation import Evaluation, Failure, FailureKind, merged_metrics
 from app.domain.operator import (
     Aim,
@@ -269,7 +268,7 @@ class SqlPrograms:
         return _ancestry(self._c.row(_ANCESTRY, params))
 
 
-def _claim_values(run: int, claims: Sequence[tuple[int, str]]) -> dict[str, Any]:
+def _claim_values(run: int, claims: Sequence[tuple[int, str]]) -> dict[str, object]:
     ordered = sorted(set(claims))
     return {
         "run": run,
@@ -278,11 +277,11 @@ def _claim_values(run: int, claims: Sequence[tuple[int, str]]) -> dict[str, Any]
     }
 
 
-def _tested(record: Mapping[str, Any]) -> list[Evaluation]:
+def _tested(record: Json) -> list[Evaluation]:
     return [e for stored in record["evaluations"] or () if (e := evaluation_of(stored))]
 
 
-def _program_record(record: Mapping[str, Any], tested: Sequence[Evaluation]) -> ProgramRecord:
+def _program_record(record: Json, tested: Sequence[Evaluation]) -> ProgramRecord:
     return ProgramRecord(
         Program(record["source"], record["language"]),
         record["fitness"],
@@ -291,7 +290,7 @@ def _program_record(record: Mapping[str, Any], tested: Sequence[Evaluation]) -> 
     )
 
 
-def _known(record: Mapping[str, Any]) -> ProgramRecord:
+def _known(record: Json) -> ProgramRecord:
     program = record["id"]
     own = [e for e in _tested(record) if program in e.scores or program in e.metrics]
     return replace(
@@ -301,14 +300,14 @@ def _known(record: Mapping[str, Any]) -> ProgramRecord:
     )
 
 
-def _ancestry(result: Any) -> Ancestry:
+def _ancestry(result: Record) -> Ancestry:
     return Ancestry(
         tuple(_program_record(record, _tested(record)) for record in result.ancestors or ()),
         tuple(_failed(record) for record in result.failures or ()),
     )
 
 
-def _failed(record: Mapping[str, Any]) -> FailedChild:
+def _failed(record: Json) -> FailedChild:
     evaluation = evaluation_of(record["evaluation"])
     program = (
         Program(record["source"], record["language"]) if record["source"] is not None else None

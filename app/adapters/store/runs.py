@@ -3,13 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 from sqlalchemy.dialects.postgresql import JSONB
 
 from app.adapters.store import tables as t
 from app.adapters.store.codec import built, clean
-from app.adapters.store.driver import DriverConnection
+from app.adapters.store.driver import DriverConnection, Json, Record
 from app.config.rules import rules_of
 from app.config.settings import QueueSettings
 from app.domain.problem import Axis, Problem, ProblemDigest
@@ -150,13 +149,13 @@ _PLANNING = 0x65766F71
 """First key of the advisory lock that planning takes; the second is the run's id."""
 
 
-def run_of(c: DriverConnection, row: Any) -> Run:
+def run_of(c: DriverConnection, row: Record) -> Run:
     """Builds a run from a row with `RUN_COLUMNS`."""
     [run] = runs_of(c, [row])
     return run
 
 
-def runs_of(c: DriverConnection, result: Sequence[Any]) -> list[Run]:
+def runs_of(c: DriverConnection, result: Sequence[Record]) -> list[Run]:
     """Builds runs; what rarely changes of one, its settings above all, a connection reads once."""
     known = c.kept
     versions = {record.id: (record.created_at, record.revision) for record in result}
@@ -312,7 +311,7 @@ class SqlRuns:
     def explain(self, run: int, reason: str) -> None:
         self._c.write(_EXPLAIN, {"run": run, "reason": clean(reason)})
 
-    def revise(self, run: Run, settings: Mapping[str, Any], operators: Mapping[str, float]) -> bool:
+    def revise(self, run: Run, settings: Json, operators: Mapping[str, float]) -> bool:
         params = {"run": run.id, "revision": run.revision, **_set_by_users(settings, operators)}
         return self._c.write(_REVISE, params) == 1
 
@@ -344,7 +343,7 @@ def _axes_json(axes: Sequence[Axis]) -> str:
     return as_json([asdict(axis) for axis in axes])
 
 
-def _set_by_users(settings: Mapping[str, Any], operators: Mapping[str, float]) -> dict[str, object]:
+def _set_by_users(settings: Json, operators: Mapping[str, float]) -> dict[str, object]:
     """Returns the columns that hold a run's settings, two of them once more for statements."""
     queue = QueueSettings.model_validate(settings.get("queue", {}), extra="ignore")
     return {

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from app.adapters.store.codec import evaluation_json, trial_of
 from app.adapters.store.cohorts import CONTENTS, LOCK, cohort_of, tested
-from app.adapters.store.driver import DriverConnection
+from app.adapters.store.driver import DriverConnection, Json, Record
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.evaluation import Evaluation, Trial, fitness
 from app.domain.program import Program, ProgramId
@@ -105,13 +104,13 @@ _RECORD = f"""
 """A row for each cohort with a new evaluation; its `trials` are those of before."""
 
 
-def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -> LeasedTrial:
+def _leased(claimed: Json, programs: Mapping[ProgramId, Program]) -> LeasedTrial:
     trial = trial_of(claimed)
     players = {player: programs[player] for player in trial.players}
     return LeasedTrial(claimed["id"], claimed["cohort"], trial, players, claimed["attempts"])
 
 
-def _queue(record: Any) -> TrialQueue:
+def _queue(record: Record) -> TrialQueue:
     claimant = Claimant(
         record.run,
         record.weight,
@@ -123,7 +122,7 @@ def _queue(record: Any) -> TrialQueue:
     return TrialQueue(claimant, record.batch, offered, named, record.places)
 
 
-def waiting(result: Sequence[Any]) -> list[WaitingTrial]:
+def waiting(result: Sequence[Record]) -> list[WaitingTrial]:
     """Returns trials of rows with `id`, `cohort` and `stage`, in order of id."""
     trials = (WaitingTrial(row.id, row.cohort, row.stage) for row in result)
     return sorted(trials, key=lambda trial: trial.id)
@@ -208,7 +207,7 @@ def _score(evaluation: Evaluation) -> float | None:
 
 
 def _with(
-    held: Any, locked: Mapping[CohortId, Any], evaluations: Mapping[TrialId, Evaluation]
+    held: Record, locked: Mapping[CohortId, Json], evaluations: Mapping[TrialId, Evaluation]
 ) -> Cohort:
     """Returns a cohort with what was just recorded in the place of what was not known before."""
     new = [(trial_of(record), evaluations[record["id"]]) for record in held.recorded]

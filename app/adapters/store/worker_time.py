@@ -11,10 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from app.adapters.store.codec import clean
-from app.adapters.store.driver import DriverConnection
+from app.adapters.store.driver import DriverConnection, Record
 from app.domain.secrets import redacted
 from app.ports.protocols import Protection, Store, Unavailable
 from app.ports.records import (
@@ -138,14 +137,14 @@ class SqlWorkers:
         return [_worker_time(row) for row in self._c.rows(_IDLE, {})]
 
 
-def _worker(row: Any) -> Worker:
+def _worker(row: Record) -> Worker:
     known = None if row.protections is None else json.loads(row.protections)
     protections = None if known is None else tuple((name, remedy) for name, remedy in known)
     settings = json.loads(row.settings)
     return Worker(row.id, row.kind, row.usd_per_hour, settings, protections, row.fault)
 
 
-def _worker_time(row: Any) -> WorkerTime:
+def _worker_time(row: Record) -> WorkerTime:
     return WorkerTime(row.kind, row.workers, row.seconds, row.cost_usd, row.unpriced_seconds)
 
 
