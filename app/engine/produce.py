@@ -138,6 +138,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned
     if not reason:
         run, plans = _plans(ctx, tx, run, strategy, backlog, sizes)
     planned = _added(ctx, tx, run, strategy, backlog, plans, reason)
+    # This locks the run, so it comes after all that locks islands and programs.
     if run.limits != limits:
         tx.runs.set_limits(run.id, run.limits)
     return planned
@@ -193,10 +194,10 @@ def _plans(
 ) -> tuple[Run, list[Plan]]:
     """Returns the run with its present limits, and the next cohorts, an island after the other.
 
-    They are planned until the limits or the budget are met.
-    A cohort that is larger than what the limits leave is planned all the same where nothing of the
-    run is in flight, and, with a barrier, where its island is idle and the limits are measured: it
-    would never be planned otherwise.  The last cohort is cut to what the budget still has.
+    They are planned until the limits or the budget are met.  A cohort that is larger than what the
+    limits leave is planned all the same where nothing of the run is in flight, and, with a barrier,
+    where its island is idle and the limits are measured: it would never be planned otherwise.  The
+    last cohort is cut to what the budget still has.
     """
     measures = pressure(tx, run, backlog)
     names = [strategy.operator] if strategy.operator else run.operators
