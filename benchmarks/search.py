@@ -232,8 +232,8 @@ class Memory:
 
     def records(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool = True
-    ) -> Callable[[], dict[ProgramId, ProgramRecord]]:
-        return lambda: {program: self._record(program) for program in ids}
+    ) -> dict[ProgramId, ProgramRecord]:
+        return {program: self._record(program) for program in ids}
 
     def _record(self, program: ProgramId) -> ProgramRecord:
         entrant = self.entrants.get(program)
@@ -243,21 +243,17 @@ class Memory:
         metrics = {COMBINED: entrant.fitness}
         return ProgramRecord(source, entrant.fitness, metrics, entrant.features, {}, changes)
 
-    def children(
-        self, run: int, parent: ProgramId, limit: int
-    ) -> Callable[[], tuple[ProgramRecord, ...]]:
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
         found = [child for child in reversed(self.entrants) if self.parent.get(child) == parent]
-        return lambda: tuple(self._record(child) for child in found[:limit])
+        return tuple(self._record(child) for child in found[:limit])
 
-    def ancestry(
-        self, run: int, program: ProgramId, *, ancestors: int, failures: int
-    ) -> Callable[[], Ancestry]:
+    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
         line = [program]
         while len(line) <= ancestors and line[-1] in self.parent:
             line.append(self.parent[line[-1]])
         fallen = [child for draft, child in reversed(self.fallen) if draft.parents[0] in line]
         forebears = tuple(self._record(one) for one in line[1:])
-        return lambda: Ancestry(forebears, tuple(fallen[:failures]))
+        return Ancestry(forebears, tuple(fallen[:failures]))
 
     def failed(
         self, run: int, island: int, *, epoch: int, kinds: Collection[FailureKind], limit: int

@@ -64,7 +64,6 @@ def advance(
     if children:
         tx.cohorts.enter(cohorts, children)
     if returned := sum(child.cut is CutReason.RETURNED for child in children):
-        tx.runs.give_back(run.id, returned)
         run = replace(run, proposals=run.proposals - returned)
     if offers:
         admit(ctx, tx, run, offers)
@@ -77,6 +76,8 @@ def advance(
         last = any(member.id in settled for member in cohort.members)
         if last and closes(strategy, cohort, settled):
             emit_closed(tx, run, problem, cohort)
+    if returned:
+        tx.runs.give_back(run.id, returned)
     return {
         cohort.id: Advance(
             run,

@@ -133,6 +133,5 @@ def _at_last(save: Callable[[], list[bool]]) -> list[bool]:
 def _overtaken(ctx: Context, turns: Sequence[Turn]) -> list[bool]:
     """Saves turns; returns for each whether another worker's replies to it were stored first."""
     with ctx.store.begin() as tx:
-        stored = tx.completions.save(turns)
-    late = stored()
+        late = tx.completions.save(turns)
     return [any(other is turn for other in late) for turn in turns]

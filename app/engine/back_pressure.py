@@ -82,13 +82,8 @@ def shared_capacity(tx: Transaction, run: Run) -> Capacity:
     return Capacity(model, sandbox)
 
 
-def resized(
-    tx: Transaction, run: Run, measures: Pressure, capacity: Capacity, *, most: int, least: int
-) -> Run:
-    """Returns the run with the limits that hold now; stores them where they differ."""
+def resized(run: Run, measures: Pressure, capacity: Capacity, *, most: int, least: int) -> Run:
+    """Returns the run with the limits that hold now."""
     flow, caps, before, sandbox = measures.flow, measures.caps, run.limits, capacity.sandbox
     limits = sized(flow, caps, before, most=most, least=least, sandbox=sandbox)
-    if limits == run.limits:
-        return run
-    tx.runs.set_limits(run.id, limits)
     return replace(run, limits=limits)

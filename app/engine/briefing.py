@@ -1,6 +1,6 @@
 """Briefing: the brief of an operator, from the ledger or from a problem alone."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.domain.evaluation import FailureKind
@@ -73,15 +73,15 @@ def brief_of(
     parents = sorted({p for draft in drafts for p in draft.parents})
     others = sorted({p for draft in drafts for p in draft.inspirations} - set(parents))
     first, reads = drafts[0].parents[0], operator.reads
-    siblings: Callable[[], tuple[ProgramRecord, ...]] = tuple
+    siblings: tuple[ProgramRecord, ...] = ()
     if reads.siblings:
         siblings = tx.programs.children(run.id, first, reads.siblings)
-    ancestry: Callable[[], Ancestry] = Ancestry
+    ancestry = Ancestry()
     if reads.ancestors or reads.failures:
         ancestry = tx.programs.ancestry(
             run.id, first, ancestors=reads.ancestors, failures=reads.failures
         )
-    records = tx.programs.records(run.id, [*parents, *others], measured=operator.asks_model)()
+    records = tx.programs.records(run.id, [*parents, *others], measured=operator.asks_model)
     brief = _brief(problem, run.rules, drafts, records, f"{run.seed}/{drafts[0].ordinal}")
     points: tuple[MeasuredPoint, ...] = ()
     if reads.points and (family := operator.family(records[first].program)):
@@ -91,7 +91,7 @@ def brief_of(
         failed = tx.programs.failed_child(run.id, drafts[0].inspirations[0])
     tried = tx.programs.directions(run.id, reads.directions) if reads.directions else ()
     return replace(
-        brief, siblings=siblings(), points=points, ancestry=ancestry(), failed=failed, tried=tried
+        brief, siblings=siblings, points=points, ancestry=ancestry, failed=failed, tried=tried
     )
 
 

@@ -133,7 +133,37 @@ def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned
     sizes = [0] if reason else [strategy.size(island) for island in islands]
     if not reason and not any(sizes):
         reason = "every island is finished"
-    plans = [] if reason else _plans(ctx, tx, run, strategy, backlog, sizes)
+    limits = run.limits
+    plans: list[Plan] = []
+    if not reason:
+        run, plans = _plans(ctx, tx, run, strategy, backlog, sizes)
+    planned = _added(ctx, tx, run, strategy, backlog, plans, reason)
+    # This locks the run, so it comes after all that locks islands and programs.
+    if run.limits != limits:
+        tx.runs.set_limits(run.id, run.limits)
+    return planned
+
+
+def _added(
+    ctx: Context,
+    tx: Transaction,
+    run: Run,
+    strategy: Strategy,
+    backlog: Backlog,
+    plans: Sequence[Plan],
+    reason: str,
+) -> _Planned:
+    """Adds the plans that the budget has room for; without any, the run may have ended.
+
+    Args:
+      ctx: The world.
+      tx: The transaction of the planning.
+      run: The run.
+      strategy: The run's.
+      backlog: Its unsettled proposals.
+      plans: The next cohorts.
+      reason: Why the run plans no more; "" where it does.
+    """
     if plans:
         fits = affordable(ctx, tx, run, plans)
         plans, reason = plans[: fits.cohorts], fits.reason
@@ -161,12 +191,13 @@ def _plans(
     strategy: Strategy,
     backlog: Backlog,
     sizes: Sequence[int],
-) -> list[Plan]:
-    """Returns the next cohorts, an island after the other, until the limits or the budget are met.
+) -> tuple[Run, list[Plan]]:
+    """Returns the run with its present limits, and the next cohorts, an island after the other.
 
-    A cohort that is larger than what the limits leave is planned all the same where nothing of the
-    run is in flight, and, with a barrier, where its island is idle and the limits are measured: it
-    would never be planned otherwise.  The last cohort is cut to what the budget still has.
+    They are planned until the limits or the budget are met.  A cohort that is larger than what the
+    limits leave is planned all the same where nothing of the run is in flight, and, with a barrier,
+    where its island is idle and the limits are measured: it would never be planned otherwise.  The
+    last cohort is cut to what the budget still has.
     """
     measures = pressure(tx, run, backlog)
     names = [strategy.operator] if strategy.operator else run.operators
@@ -176,7 +207,7 @@ def _plans(
     # The flow of nested runs is not measured, so as many are planned as there is room for.
     if run.rules.nested is not None:
         measures = replace(measures, flow=None)
-    run = resized(tx, run, measures, capacity, most=most, least=max(1, *sizes))
+    run = resized(run, measures, capacity, most=most, least=max(1, *sizes))
     free = plannable(
         run.limits,
         measures.caps,
@@ -205,7 +236,7 @@ def _plans(
         first += size
         left -= plan.proposals
         free -= size
-    return plans
+    return run, plans
 
 
 def _size(ctx: Context, run: Run, operator: str, size: int) -> int:

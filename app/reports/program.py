@@ -192,7 +192,7 @@ def program_document(
             ChildDocument(
                 child.program.id, present.get(child.program.id, child.fitness), child.changes
             )
-            for child in tx.programs.children(run.id, program, MOST_CHILDREN)()
+            for child in tx.programs.children(run.id, program, MOST_CHILDREN)
         ],
     )
 

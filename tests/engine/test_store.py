@@ -156,7 +156,7 @@ def test_a_ledger_without_room_is_distinguished_from_one_that_is_out_of_reach(
 ) -> None:
     full = "DO $$ BEGIN RAISE EXCEPTION 'No space left' USING ERRCODE = 'disk_full'; END $$"
     with pytest.raises(Unwritable, match="No space left"), store.begin() as tx:
-        tx.leases._c.exec_driver_sql(full)  # type: ignore[attr-defined]
+        tx.leases._c.execute(full)  # type: ignore[attr-defined]
     with store.begin() as tx:
         tx.problems.add(problem())
 
