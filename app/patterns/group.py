@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from app.patterns.budget import INHERITED, CandidateBudget
 from app.patterns.errors import BranchingError, ConflictError, LimitError
@@ -48,8 +48,9 @@ class GroupLimits:
     seconds: float | None = None
 
 
-class Terms(Protocol):
-    """What every pattern has.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The fields that every pattern has, whose records extend this one.
 
     Attributes:
       max_parallel: Candidates at work at one time; None starts all at once.
@@ -62,18 +63,12 @@ class Terms(Protocol):
       runner: Where candidates run; None means forks of this process.
     """
 
-    @property
-    def max_parallel(self) -> int | None: ...
-    @property
-    def timeout(self) -> float | None: ...
-    @property
-    def limits(self) -> GroupLimits: ...
-    @property
-    def budget(self) -> CandidateBudget | None: ...
-    @property
-    def reserved(self) -> int: ...
-    @property
-    def runner(self) -> Runner | None: ...
+    max_parallel: int | None = None
+    timeout: float | None = None
+    limits: GroupLimits = GroupLimits()
+    budget: CandidateBudget | None = None
+    reserved: int = 0
+    runner: Runner | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from app.patterns.budget import CandidateBudget
-from app.patterns.group import Entry, FinishedCandidate, Group, GroupLimits, Target, opened
+from app.patterns.group import Entry, FinishedCandidate, Group, Target, Terms, opened
 from app.patterns.outcomes import Answer, Candidate, SpeculationOutcome, answer_of
-from app.patterns.running import Runner
 
 Attempt: TypeAlias = Callable[[Path, int, str], Any]
 """Takes the folder, the number of the attempt from 0, and what was said of the last one."""
@@ -19,7 +17,7 @@ Informed: TypeAlias = Callable[[Path, Sequence[str]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Speculate:
+class Speculate(Terms):
     """Runs candidates side by side and commits the first that succeeds.
 
     Attributes:
@@ -29,12 +27,6 @@ class Speculate:
 
     candidates: Sequence[Candidate]
     first_wins: bool = field(default=True, kw_only=True)
-    max_parallel: int | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
@@ -58,7 +50,7 @@ def _first_commit(group: Group, ended: Iterable[FinishedCandidate]) -> Speculati
 
 
 @dataclass(frozen=True, slots=True)
-class BestOfN:
+class BestOfN(Terms):
     """Runs all candidates to their end and commits the success with the highest score.
 
     The score is that of `evaluate`, else the candidate's own, else the one in `scores`, else 1.
@@ -73,12 +65,6 @@ class BestOfN:
     scores: Sequence[float] | None = field(default=None, kw_only=True)
     evaluate: Callable[[Path], float] | None = field(default=None, kw_only=True)
     commit: bool = field(default=True, kw_only=True)
-    max_parallel: int | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder.
@@ -109,7 +95,7 @@ def _with_score(candidate: Candidate, score: float, path: Path) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Cascaded:
+class Cascaded(Terms):
     """Runs one wave of candidates after the other, each wider, until one succeeds.
 
     Within a wave the first success is committed and the others are ended.  The next wave is given
@@ -124,12 +110,6 @@ class Cascaded:
     task: Informed
     fan_out: Sequence[int] = field(default=(1, 2, 4), kw_only=True)
     wave_timeout: float | None = field(default=None, kw_only=True)
-    max_parallel: int | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
@@ -148,7 +128,7 @@ def _informed(task: Informed, errors: Sequence[str], path: Path) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Reflexion:
+class Reflexion(Terms):
     """Tries one candidate after the other, each with what was said of the one before.
 
     Each attempt begins with the files of the base; the first success is committed.
@@ -163,16 +143,8 @@ class Reflexion:
     task: Attempt
     max_retries: int = field(default=3, kw_only=True)
     critique: Callable[[Path], str] | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
-
-    @property
-    def max_parallel(self) -> int:
-        """Attempts follow one another."""
-        return 1
+    max_parallel: int | None = field(default=1, init=False)
+    """Attempts follow one another."""
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
