@@ -98,7 +98,7 @@ def worker_context(settings: Settings | None = None) -> Context:
     _require_schema(store, settings.database_url.get_secret_value())
     from app.celery import app
 
-    sandboxes = {"cells": places(os.environ, available_cores()) + NEWCOMERS}
+    sandboxes = {"places": places(os.environ, available_cores()) + NEWCOMERS}
     built = context(
         store,
         CeleryExecutor(app),

@@ -297,7 +297,7 @@ def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
         remedy = "" if isinstance(error, Misconfigured) else without_an_engine(target.deployed)
         yield Finding("sandbox", False, str(error), remedy, required=not target.deployed)
         return
-    yield Finding("sandbox cells", True, _warm_sandboxes(settings))
+    yield Finding("sandbox places", True, _warm_sandboxes(settings))
     for protection in protections:
         yield Finding("sandbox", protection.on, protection.name, protection.remedy)
 
@@ -305,8 +305,8 @@ def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
 def _warm_sandboxes(settings: SandboxSettings) -> str:
     """Returns how many warm sandboxes a worker keeps, and for how long."""
     at_work = places(os.environ, available_cores())
-    trials = 1 if settings.one_container_per_trial else settings.trials_per_cell
-    replaced = f"after {trials} trials or {settings.minutes_per_cell:g} min"
+    trials = 1 if settings.one_container_per_trial else settings.trials_per_sandbox
+    replaced = f"after {trials} trials or {settings.minutes_per_sandbox:g} min"
     return f"up to {at_work} at work and {settings.spares} booted ahead; each replaced {replaced}"
 
 

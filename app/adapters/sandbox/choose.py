@@ -259,10 +259,10 @@ def _say_without_effect(settings: SandboxSettings, kind: Kind, say: ShowProgress
 
 def _pool(settings: SandboxSettings) -> PoolSettings:
     return PoolSettings(
-        max_sandboxes=settings.cells or LEAST,
+        max_sandboxes=settings.places or LEAST,
         spares=settings.spares,
-        max_trials=1 if settings.one_container_per_trial else settings.trials_per_cell,
-        max_age_seconds=60.0 * settings.minutes_per_cell,
+        max_trials=1 if settings.one_container_per_trial else settings.trials_per_sandbox,
+        max_age_seconds=60.0 * settings.minutes_per_sandbox,
         trials_per_evaluator=settings.trials_per_evaluator,
     )
 
