@@ -37,7 +37,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SandboxKind:
     """A kind of sandbox.
 
     Attributes:
@@ -123,7 +123,7 @@ def without_an_engine(deployed: bool) -> str:
     return "start Docker, or set EVOQ_SANDBOX__BACKEND=process"
 
 
-def _candidates(settings: SandboxSettings) -> list[Kind]:
+def _candidates(settings: SandboxSettings) -> list[SandboxKind]:
     return [kind for kind in KINDS if settings.backend in ("auto", kind.name)]
 
 
@@ -203,7 +203,7 @@ def _open_processes(
 
 
 KINDS = (
-    Kind(
+    SandboxKind(
         "docker",
         "containers",
         _open_containers,
@@ -213,7 +213,7 @@ KINDS = (
         clear_orphans=_clear_containers,
         check=_check_engine,
     ),
-    Kind(
+    SandboxKind(
         "process",
         "child processes",
         _open_processes,
@@ -223,7 +223,7 @@ KINDS = (
 """Every kind of sandbox, in the order in which "auto" tries them."""
 
 
-def _refuse_foreign(settings: SandboxSettings, kind: Kind, why: str) -> None:
+def _refuse_foreign(settings: SandboxSettings, kind: SandboxKind, why: str) -> None:
     """Refuses a setting that only another kind has, where this one is used for the reason `why`.
 
     Raises:
@@ -240,7 +240,7 @@ def _refuse_foreign(settings: SandboxSettings, kind: Kind, why: str) -> None:
                 )
 
 
-def _say_without_effect(settings: SandboxSettings, kind: Kind, say: ShowProgress) -> None:
+def _say_without_effect(settings: SandboxSettings, kind: SandboxKind, say: ShowProgress) -> None:
     """Says which settings differ from their defaults and have no effect in the kind in use."""
     values, defaults = settings.model_dump(), SandboxSettings().model_dump()
     for other in KINDS:

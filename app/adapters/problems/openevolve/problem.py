@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
-from typing import Any
 
-from app.adapters.problems import options as option
 from app.adapters.problems.building import (
     PYTHON_SUFFIX,
     Jobs,
@@ -20,6 +18,7 @@ from app.adapters.problems.evaluator_result import ARTIFACT_CHARS, Reader
 from app.adapters.problems.files import decoded, source_text
 from app.adapters.problems.openevolve import config_yaml, evaluator_source, translation
 from app.adapters.problems.openevolve.config_yaml import Config
+from app.adapters.problems.options import CHECKPOINT, Options
 from app.domain.evaluation import COMBINED
 from app.domain.problem import Axis, EditRules, Mode, Problem, longest_child
 from app.domain.program import Program
@@ -28,7 +27,7 @@ from app.domain.source import regions
 from app.domain.source.imports import ImportPolicy
 
 NAME = "openevolve"
-OPTIONS = frozenset({option.CHECKPOINT})
+OPTIONS = frozenset({CHECKPOINT})
 SEEDS = "seeds"
 REFERENCES = "references"
 PROMPTS = "prompts"
@@ -39,7 +38,7 @@ DEFAULT_THRESHOLDS = (0.5, 0.75, 0.9)
 _FUNSEARCH = re.compile(r"@funsearch\.evolve\b")
 
 
-def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
     """Returns the problem that files and options describe.
 
     Args:
@@ -54,20 +53,20 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     config = _configuration(files, options)
     values = config.values
     thresholds = tuple(map(float, values.get("evaluator.cascade_thresholds", DEFAULT_THRESHOLDS)))
-    entry = options[option.EVALUATOR]
+    entry = options.evaluator
     defined = evaluator_source.defined_functions(source_text(files[entry], entry), entry)
     cascade = values.get("evaluator.cascade_evaluation", True)
     stages = evaluator_source.stages(defined, cascade=cascade, thresholds=thresholds, where=entry)
     probe = evaluator_source.PROBE if evaluator_source.PROBE in defined else ""
     validation = evaluator_source.VALIDATION if evaluator_source.VALIDATION in defined else ""
-    suffix = _suffix(options[option.INITIAL], config)
+    suffix = _suffix(options.initial, config)
     language = values.get("language", language_of(suffix))
-    named = _seeds(files, options[option.INITIAL], language)
+    named = _seeds(files, options.initial, language)
     axes, edit = translation.axes(config), translation.edit_rules(config)
     chosen = edit.max_code_chars if "max_code_length" in values else None
     edit = replace(edit, max_code_chars=longest_child(tuple(named.values()), chosen))
     imports = translation.imports(config, options)
-    mode = Mode(options.get(option.MODE, default_mode(suffix).value))
+    mode = options.mode or default_mode(suffix)
     evaluator = evaluator_of(files, entry, options)
     limits = dict.fromkeys((*stages, probe, validation), translation.limits(config, options))
     templates = _templates(files, options)
@@ -84,7 +83,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         stages=stages,
         probe=probe,
         validation=validation,
-        references=_programs(files, REFERENCES, options[option.INITIAL], language),
+        references=_programs(files, REFERENCES, options.initial, language),
         thresholds=thresholds[: len(stages) - 1],
         axes=axes,
         edit=edit,
@@ -124,10 +123,9 @@ def _reader(
     )
 
 
-def _configuration(files: Mapping[str, bytes], options: Mapping[str, Any]) -> Config:
-    if option.CONFIG not in options:
+def _configuration(files: Mapping[str, bytes], options: Options) -> Config:
+    if not (where := options.config):
         return Config()
-    where = options[option.CONFIG]
     return config_yaml.read(decoded(files[where], where), where)
 
 
@@ -163,18 +161,17 @@ def _programs(
     }
 
 
-def _templates(files: Mapping[str, bytes], options: Mapping[str, Any]) -> dict[str, str]:
+def _templates(files: Mapping[str, bytes], options: Options) -> dict[str, str]:
     """Returns file name to text: those of `prompts/` that are templates, then `template_dir`'s."""
     own = {
         PurePosixPath(name).name: decoded(content, name)
         for name, content in files.items()
         if _is_template(PurePosixPath(name))
     }
-    prefix = options.get(option.TEMPLATES)
     return own | {
         PurePosixPath(name).name: decoded(content, name)
         for name, content in files.items()
-        if prefix is not None and str(PurePosixPath(name).parent) == prefix
+        if options.templates and str(PurePosixPath(name).parent) == options.templates
     }
 
 
@@ -198,9 +195,9 @@ def _misnamed(files: Mapping[str, bytes]) -> list[str]:
     ]
 
 
-def _instructions(values: Mapping[str, Any], templates: Mapping[str, str]) -> str:
+def _instructions(values: Mapping[str, object], templates: Mapping[str, str]) -> str:
     """Returns `prompt.system_message`: a text, or the name of a template."""
-    message: str = values.get("prompt.system_message", "system_message")
+    message = str(values.get("prompt.system_message", "system_message"))
     own = templates.get(f"{message}.txt")
     if own is not None:
         return own
@@ -263,16 +260,16 @@ def _without_combined_score(files: Mapping[str, bytes]) -> list[str]:
     ]
 
 
-def _other_configurations(files: Mapping[str, bytes], options: Mapping[str, Any]) -> list[str]:
+def _other_configurations(files: Mapping[str, bytes], options: Options) -> list[str]:
     """Returns a notice where the folder has configurations and none of them is in use."""
     named = [name for name in sorted(files) if re.fullmatch(r"config[^/]*\.ya?ml", name)]
-    if option.CONFIG in options or not named:
+    if options.config or not named:
         return []
     return [f"No config.yaml, so the defaults hold: `--config` takes {' or '.join(named)}."]
 
 
-def _without_stand_in(suffix: str, options: Mapping[str, Any]) -> list[str]:
-    if suffix == PYTHON_SUFFIX or option.MODE in options:
+def _without_stand_in(suffix: str, options: Options) -> list[str]:
+    if suffix == PYTHON_SUFFIX or options.mode:
         return []
     return [
         f"Programs are `{suffix}` files, which an evaluator reads or runs itself: they are "
