@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from docker import APIClient
 from docker.errors import NotFound
 
 from app.adapters.sandbox.cgroup import started
@@ -103,7 +104,7 @@ def remove_orphans(engine_seconds: float, owner: str) -> int:
         return sum([remove(engine, container) for container in gone])
 
 
-def abandoned(engine: Any, row: Mapping[str, Any]) -> bool:
+def abandoned(engine: APIClient, row: Mapping[str, Any]) -> bool:
     """Returns whether a container that the engine lists is an orphan; see `orphaned`."""
     container = OwnedContainer(row["Labels"], float(row["Created"]), row["State"] == "running")
 

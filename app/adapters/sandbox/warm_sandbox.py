@@ -4,10 +4,10 @@ import json
 import re
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, cast
 
 from app.adapters.sandbox.bundle import (
     BOOTSTRAP,
@@ -17,6 +17,7 @@ from app.adapters.sandbox.bundle import (
     preloads,
 )
 from app.adapters.sandbox.data_mounts import located, refuse
+from app.adapters.sandbox.protection import Isolation
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -183,6 +184,36 @@ class BootSettings:
     compiled: bytes = b""
 
 
+class ReportHeader(TypedDict):
+    """What the zygote observed of a trial.
+
+    Attributes:
+      stopped_by: The bound that the trial exceeded, or "timeout"; "" where there is none.
+      blamed: Seat of the player that exceeded it; None where that is not known.
+      largest: Seat of the player with the most memory; None where that is not known.
+      statuses: For each process that ended its name or seat, its status as `os.waitpid` has it,
+        and whether the zygote ended it.
+      oom_kills: How many processes the kernel ended for want of memory.
+      evaluator_lost: Whether the evaluator's zygote ended.
+      left: Processes and files that could not be removed.
+      sizes: Bytes of the result and of each stream.
+    """
+
+    stopped_by: str
+    blamed: int | None
+    largest: int | None
+    statuses: list[tuple[str, int, bool]]
+    wall_seconds: float
+    cpu_seconds: float
+    waited_seconds: float
+    stalled_seconds: float
+    peak_kib: int
+    oom_kills: int
+    evaluator_lost: bool
+    left: list[str]
+    sizes: list[int]
+
+
 @dataclass(frozen=True, slots=True)
 class TrialReport:
     """The zygote's report on a trial, and the raw bytes that the trial wrote.
@@ -191,7 +222,7 @@ class TrialReport:
       streams: Output and errors of the evaluator, then those of the programs.
     """
 
-    header: dict[str, Any]
+    header: ReportHeader
     result: bytes
     streams: tuple[bytes, ...]
 
@@ -235,7 +266,7 @@ class WarmSandbox:
             connection.close()
             raise Misconfigured(_REFUSALS[answer["refused"]].format(file=answer.get("file")))
         self._functions = frozenset(answer["functions"])
-        self.isolation: dict[str, Any] = answer["isolation"]
+        self.isolation: Isolation = answer["isolation"]
         self.boot_seconds = time.monotonic() - self.started
 
     def _boot(
@@ -323,7 +354,7 @@ class WarmSandbox:
         result, *streams = parts
         return TrialReport(report, result, tuple(streams))
 
-    def _report(self, job: Job, deadline: float, most_raw: int) -> tuple[dict[str, Any], bytes]:
+    def _report(self, job: Job, deadline: float, most_raw: int) -> tuple[ReportHeader, bytes]:
         """Returns the report on a trial, and shows the moves of a game that come before it."""
         moves = b""
         while True:
@@ -337,7 +368,7 @@ class WarmSandbox:
                 # This process was itself held up, by a pause of its container perhaps.
                 header, raw = self._receive(time.monotonic() + _BACKSTOP_SECONDS, most_raw)
             if "moves" not in header:
-                return header, raw
+                return cast(ReportHeader, header), raw
             moves += raw
             if not raw or len(moves) > _MOVES_BYTES:
                 raise SandboxLost(f"{len(moves)} bytes of moves, {len(raw)} of them new")
@@ -410,7 +441,7 @@ def _moves(lines: bytes) -> list[str]:
     return moves
 
 
-def _frame(header: dict[str, Any], raw: Any = ()) -> list[bytes]:
+def _frame(header: Mapping[str, object], raw: Iterable[bytes] = ()) -> list[bytes]:
     text = json.dumps(header).encode()
     contents = list(raw)
     return [_LENGTHS.pack(len(text), sum(len(part) for part in contents)) + text, *contents]

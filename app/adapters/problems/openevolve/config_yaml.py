@@ -77,7 +77,7 @@ def variable(value: str) -> str | None:
     return match.group(1) if match else None
 
 
-def configures_problem(loaded: Any) -> bool:
+def configures_problem(loaded: object) -> bool:
     """Returns whether a parsed YAML file is an OpenEvolve configuration, judged by its keys.
 
     It is one where at least half of its keys and sections are OpenEvolve's: a misspelt key is no
@@ -88,7 +88,7 @@ def configures_problem(loaded: Any) -> bool:
     names = {key.name for key in KEYS}
     sections = {name.split(".")[0] for name in names if "." in name}
 
-    def recognised(name: str, value: Any) -> bool:
+    def recognised(name: str, value: object) -> bool:
         if name in sections and isinstance(value, dict):
             return any(f"{name}.{inner}" in names for inner in value)
         return name in names or (name in sections and value is None)
@@ -145,15 +145,15 @@ class _Reader:
     def __init__(self, where: str, lines: Mapping[str, int]) -> None:
         self.where = where
         self.lines = lines
-        self.values: dict[str, Any] = {}
-        self.models: list[Mapping[str, Any]] = []
-        self.judges: list[Mapping[str, Any]] = []
+        self.values: dict[str, object] = {}
+        self.models: list[Mapping[str, object]] = []
+        self.judges: list[Mapping[str, object]] = []
         self.unknown: list[str] = []
         self.ineffective: list[Key] = []
         self._table = {key.name: key for key in KEYS}
         self._sections = {key.name.split(".")[0] for key in KEYS if "." in key.name}
 
-    def section(self, loaded: Mapping[Any, Any], prefix: str = "") -> None:
+    def section(self, loaded: Mapping[object, object], prefix: str = "") -> None:
         for raw, value in loaded.items():
             name = f"{prefix}{raw}"
             if not prefix and name in self._sections:
@@ -169,7 +169,7 @@ class _Reader:
                 if name == "llm.evaluator_models":
                     self.judges = self._read_models(name, checked)
 
-    def _nested(self, name: str, value: Any) -> None:
+    def _nested(self, name: str, value: object) -> None:
         if value is None:
             return
         if not isinstance(value, dict):
@@ -177,12 +177,12 @@ class _Reader:
         self.section(value, f"{name}.")
 
     def _read_models(
-        self, where: str, entries: Sequence[Mapping[Any, Any]]
-    ) -> list[Mapping[str, Any]]:
-        models: list[Mapping[str, Any]] = []
+        self, where: str, entries: Sequence[Mapping[object, object]]
+    ) -> list[Mapping[str, object]]:
+        models: list[Mapping[str, object]] = []
         table = {key.name: key for key in MODEL_KEYS}
         for index, entry in enumerate(entries):
-            model: dict[str, Any] = {}
+            model: dict[str, object] = {}
             for raw, value in entry.items():
                 name = f"{where}.{index}.{raw}"
                 if str(raw) not in table:
@@ -195,7 +195,7 @@ class _Reader:
             models.append(model)
         return models
 
-    def _checked(self, key: Key, name: str, value: Any) -> Any:
+    def _checked(self, key: Key, name: str, value: object) -> Any:
         if value is None:
             if key.nullable:
                 return None
@@ -207,7 +207,7 @@ class _Reader:
             raise self._wrong_type(name, value, key.kind)
         return value
 
-    def _wrong_type(self, name: str, value: Any, kind: Kind) -> ProblemError:
+    def _wrong_type(self, name: str, value: object, kind: Kind) -> ProblemError:
         return ProblemError(
             f"`{name}` must be {kind.value}",
             where=self._place(name),
@@ -240,7 +240,7 @@ def _closest(name: str, known: Sequence[str]) -> str | None:
     return whole[0] if whole else None
 
 
-def _fits(kind: Kind, value: Any) -> bool:
+def _fits(kind: Kind, value: object) -> bool:
     match kind:
         case Kind.INTEGER:
             return (
@@ -288,7 +288,7 @@ def _without_effect(keys: Sequence[Key]) -> list[str]:
     ]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 120 else text[:117] + "..."
 

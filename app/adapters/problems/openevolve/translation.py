@@ -132,7 +132,7 @@ def edit_rules(config: Config) -> EditRules:
     )
 
 
-def suggestions(config: Config, templates: Mapping[str, str]) -> dict[str, Any]:
+def suggestions(config: Config, templates: Mapping[str, str]) -> dict[str, object]:
     """Returns run settings by dotted name; only what the configuration sets.
 
     Args:
@@ -210,7 +210,7 @@ def notices(config: Config, templates: Mapping[str, str]) -> list[str]:
     return sentences
 
 
-def _models(config: Config) -> list[dict[str, Any]]:
+def _models(config: Config) -> list[dict[str, object]]:
     """Returns the models, those of the old style last, in the form of `llm.models`."""
     values = config.values
     entries = [dict(entry) for entry in config.models if entry.get("name")]
@@ -221,7 +221,7 @@ def _models(config: Config) -> list[dict[str, Any]]:
     return [_model(entry, values) for entry in entries]
 
 
-def _model(entry: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _model(entry: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, object]:
     """Returns an entry in the form of `llm.models`."""
     names = {key.name: key.setting for key in MODEL_KEYS if key.setting}
     model = {names[name]: value for name, value in entry.items() if name in names}
