@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from app.patterns.errors import BranchStaleError, CommitError, ConflictError, MountError
@@ -121,12 +120,7 @@ class Workspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open_session(self) -> tuple[Path, int]:
@@ -278,12 +272,7 @@ class Branch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None and self._on_success == "commit" and self.state == "open":
             with ExitStack() as undo:
                 if self._on_error == "abort":

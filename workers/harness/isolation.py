@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -251,10 +250,7 @@ def _show_at(target: str, path: str, read_only: bool = True) -> None:
 
 def _mounted_at(target: str) -> list[str]:
     """Returns `target` and what is mounted below it."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        places = [line.split(" ", 5)[4] for line in file]
-    decoded = [re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), each) for each in places]
-    return [target, *(place for place in decoded if place.startswith(target + "/"))]
+    return [target, *(place for place in kernel.mount_points() if place.startswith(target + "/"))]
 
 
 def _bare(scratch: str, offset: int, reasons: tuple[str, ...]) -> SandboxLayout:
