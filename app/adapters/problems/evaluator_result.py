@@ -14,7 +14,7 @@ from app.adapters.problems.reported_error import ERROR, TIMEOUT, Report, reporte
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial, fitness
 from app.domain.problem import Outcome
 from app.domain.program import Program, ProgramId
-from app.domain.search.features import BUILT_IN
+from app.domain.search.features import BUILT_IN, COMPLEXITY, DIVERSITY
 from app.domain.secrets import redacted
 
 MAX_METRICS = 1_000
@@ -49,10 +49,10 @@ class Reader:
       validation: Name of the stage that validates; "" for none.
     """
 
-    stages: tuple[str, ...]
-    axes: tuple[str, ...]
     seeds: tuple[Program, ...]
     verified: bool
+    stages: tuple[str, ...] = ("evaluate",)
+    axes: tuple[str, ...] = (COMPLEXITY, DIVERSITY)
     validation: str = ""
     flags_count: bool = True
     artifact_chars: int = ARTIFACT_CHARS

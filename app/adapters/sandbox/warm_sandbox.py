@@ -5,7 +5,7 @@ import re
 import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum, auto
 from typing import Any, Protocol, TypedDict, cast
 
@@ -277,20 +277,13 @@ class WarmSandbox:
         limits: Limits,
         numpy: bool,
     ) -> tuple[dict[str, Any], bytes]:
-        alone = may_execute_a_programs_text(evaluator.files)
+        if may_execute_a_programs_text(evaluator.files):
+            settings = replace(settings, trials_per_evaluator=1)
+        given = asdict(settings)
+        compiled = given.pop("compiled")
         boot = {
-            "kind": settings.kind,
-            "scratch": settings.scratch,
-            "levels": settings.levels,
-            "counters": settings.counters,
+            **given,
             "memory_bytes": sandbox_memory_mib(limits) << 20,
-            "offset": settings.offset,
-            "unbounded_processes": settings.unbounded_processes,
-            "boot_seconds": settings.boot_seconds,
-            "trials_per_evaluator": 1 if alone else settings.trials_per_evaluator,
-            "interpreter": settings.interpreter,
-            "unisolated_builds": settings.unisolated_builds,
-            "engine": settings.engine,
             "bootstrap": BOOTSTRAP,
             "mode": mode.value,
             "preload": preloads(evaluator.files, numpy),
@@ -305,8 +298,8 @@ class WarmSandbox:
         }
         deadline = self.started + settings.boot_seconds + _BACKSTOP_SECONDS
         harness = harness_frame()
-        if settings.compiled:
-            harness = compiled_elsewhere(harness, settings.compiled)
+        if compiled:
+            harness = compiled_elsewhere(harness, compiled)
         try:
             parts = [harness, *_frame(boot), *_frame(files, evaluator.files.values())]
             self._connection.send(parts, deadline)

@@ -88,18 +88,12 @@ def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
         {"evaluate": limits, driver.count.__name__: limits},
         runnable,
     )
-    reader = Reader(
-        stages=("evaluate",),
-        axes=tuple(axis.name for axis in DEFAULT_AXES),
-        seeds=(seed,),
-        verified=mode is Mode.GUARDED,
-    )
     return Problem(
         **origin(NAME, name, files, options),
         instructions=spec.instructions,
         seeds=(seed,),
         prepare=jobs.prepare,
-        interpret=reader.interpret,
+        interpret=Reader((seed,), verified=mode is Mode.GUARDED).interpret,
         cases=Cases({"evaluate": cases}, whole=options.scoring == "mean"),
         calls=driver.count.__name__,
         axes=DEFAULT_AXES,

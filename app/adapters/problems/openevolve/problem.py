@@ -1,7 +1,7 @@
 """OpenEvolve's problem folder as a `Problem`: stages, limits, seeds, templates and notices."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
@@ -20,7 +20,7 @@ from app.adapters.problems.openevolve import config_yaml, evaluator_source, tran
 from app.adapters.problems.openevolve.config_yaml import Config
 from app.adapters.problems.options import CHECKPOINT, Options
 from app.domain.evaluation import COMBINED
-from app.domain.problem import Axis, EditRules, Mode, Problem, longest_child
+from app.domain.problem import EditRules, Mode, Problem, longest_child
 from app.domain.program import Program
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.source import regions
@@ -62,9 +62,10 @@ def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
     suffix = _suffix(options.initial, config)
     language = values.get("language", language_of(suffix))
     named = _seeds(files, options.initial, language)
+    seeds = tuple(named.values())
     axes, edit = translation.axes(config), translation.edit_rules(config)
     chosen = edit.max_code_chars if "max_code_length" in values else None
-    edit = replace(edit, max_code_chars=longest_child(tuple(named.values()), chosen))
+    edit = replace(edit, max_code_chars=longest_child(seeds, chosen))
     imports = translation.imports(config, options)
     mode = options.mode or default_mode(suffix)
     evaluator = evaluator_of(files, entry, options)
@@ -73,10 +74,18 @@ def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
     return Problem(
         **origin(NAME, name, files, options),
         instructions=_instructions(values, templates),
-        seeds=tuple(named.values()),
+        seeds=seeds,
         prepare=Jobs(evaluator, suffix, mode, limits).prepare,
-        interpret=replace(
-            _reader(config, stages, axes, tuple(named.values()), mode), validation=validation
+        interpret=Reader(
+            seeds,
+            verified=mode is Mode.GUARDED,
+            stages=stages,
+            axes=tuple(axis.name for axis in axes),
+            validation=validation,
+            flags_count=len(stages) > 1,
+            artifact_chars=values.get("prompt.max_artifact_bytes", ARTIFACT_CHARS),
+            redact=values.get("prompt.artifact_security_filter", True),
+            keep_artifacts=values.get("evaluator.enable_artifacts", True),
         ).interpret,
         language=language,
         suffix=suffix,
@@ -92,35 +101,24 @@ def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
         suggestions=translation.suggestions(config, templates),
         suggested_by=translation.suggested_by(config),
         notices=(
-            *config.notices,
-            *translation.notices(config, templates),
-            *_misnamed(files),
-            *_without_combined_score(files),
-            *_other_configurations(files, options),
+            *_notices(config, files, options, templates),
             *_seed_notices(named, edit, imports, chosen),
             *_without_stand_in(suffix, options),
         ),
     )
 
 
-def _reader(
-    config: Config,
-    stages: tuple[str, ...],
-    axes: Sequence[Axis],
-    seeds: tuple[Program, ...],
-    mode: Mode,
-) -> Reader:
-    values = config.values
-    return Reader(
-        stages=stages,
-        axes=tuple(axis.name for axis in axes),
-        seeds=seeds,
-        flags_count=len(stages) > 1,
-        artifact_chars=values.get("prompt.max_artifact_bytes", ARTIFACT_CHARS),
-        redact=values.get("prompt.artifact_security_filter", True),
-        keep_artifacts=values.get("evaluator.enable_artifacts", True),
-        verified=mode is Mode.GUARDED,
-    )
+def _notices(
+    config: Config, files: Mapping[str, bytes], options: Options, templates: Mapping[str, str]
+) -> list[str]:
+    """Returns a sentence for each thing about the files that concerns the whole problem."""
+    return [
+        *config.notices,
+        *translation.notices(config, templates),
+        *_misnamed(files),
+        *_without_combined_score(files),
+        *_other_configurations(files, options),
+    ]
 
 
 def _configuration(files: Mapping[str, bytes], options: Options) -> Config:

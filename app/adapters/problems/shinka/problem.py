@@ -89,12 +89,6 @@ def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
     code = resources.files(__package__).joinpath("driver.py").read_bytes()
     loaded = b"\n\nload()\n" if _defines_main(files[EVALUATE]) else b""
     driven = {**files, DRIVER: code + loaded}
-    reader = Reader(
-        stages=("evaluate",),
-        axes=tuple(axis.name for axis in DEFAULT_AXES),
-        seeds=(seed,),
-        verified=mode is Mode.GUARDED,
-    )
     return Problem(
         **origin(NAME, name, files, options),
         instructions=_instructions(files),
@@ -102,7 +96,7 @@ def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
         prepare=Jobs(
             evaluator_of(driven, DRIVER, options), suffix, mode, {"evaluate": limits}
         ).prepare,
-        interpret=reader.interpret,
+        interpret=Reader((seed,), verified=mode is Mode.GUARDED).interpret,
         language=seed.language,
         suffix=suffix,
         axes=DEFAULT_AXES,
