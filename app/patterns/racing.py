@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from app.patterns.group import Entry, FinishedCandidate, Group, Target, Terms, opened
+from app.patterns.group import Entry, FinishedCandidate, Group, Target, Terms, open_base
 from app.patterns.outcomes import Answer, Candidate, SpeculationOutcome, answer_of
 
 Attempt: TypeAlias = Callable[[Path, int, str], Any]
@@ -30,7 +30,7 @@ class Speculate(Terms):
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             entries = [Entry(base, candidate) for candidate in self.candidates]
             if self.first_wins:
                 return _first_commit(group, group.race(entries))
@@ -75,7 +75,7 @@ class BestOfN(Terms):
         given = self.scores or [1.0] * len(self.candidates)
         if len(given) != len(self.candidates):
             raise ValueError(f"{len(given)} scores for {len(self.candidates)} candidates")
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             scored = [
                 partial(_with_score, candidate, score)
                 for candidate, score in zip(self.candidates, given, strict=True)
@@ -113,7 +113,7 @@ class Cascaded(Terms):
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             for width in self.fan_out:
                 errors = [one.error for one in group.outcome(None).all_results if one.error]
                 entries = [Entry(base, partial(_informed, self.task, errors))] * width
@@ -149,7 +149,7 @@ class Reflexion(Terms):
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
         feedback = ""
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             for attempt in range(self.max_retries):
                 candidate = partial(_reflect, self.task, attempt, feedback, self.critique)
                 [finished] = group.race([Entry(base, candidate)])

@@ -141,7 +141,7 @@ def _open_containers(
         return "no Docker engine can be reached here"
     from app.adapters.sandbox import containers
 
-    sandbox = containers.opened(
+    sandbox = containers.open_containers(
         settings,
         _pool(settings),
         build_seconds=_build_seconds(settings),

@@ -31,7 +31,7 @@ def engine_client(seconds: float) -> Iterator[APIClient]:
     """
     engine: APIClient | None = None
     try:
-        engine = _connected(ceil(seconds))
+        engine = _connect(ceil(seconds))
         yield engine
     except ImageNotFound as error:
         raise Unavailable(
@@ -49,7 +49,7 @@ def engine_client(seconds: float) -> Iterator[APIClient]:
             engine.close()
 
 
-def _connected(seconds: int) -> APIClient:
+def _connect(seconds: int) -> APIClient:
     """Returns a client that speaks the engine's version.
 
     The library would ask for the version while it makes the client, and leave one that gets no

@@ -92,7 +92,7 @@ class Images:
         if evaluator.digest not in self._known:
             with self._building:
                 if evaluator.digest not in self._known:
-                    self._known[evaluator.digest] = self._ensured(evaluator)
+                    self._known[evaluator.digest] = self._ensure(evaluator)
         return self._known[evaluator.digest]
 
     def identity(self, evaluator: Evaluator) -> str:
@@ -132,7 +132,7 @@ class Images:
         if error:
             raise Unavailable(f"the image {self._default} cannot be built: {error}")
 
-    def _ensured(self, evaluator: Evaluator) -> str:
+    def _ensure(self, evaluator: Evaluator) -> str:
         files = evaluator.files
         wanted = from_dockerfile(files) or from_requirements(files)
         if wanted is None:

@@ -13,7 +13,7 @@ from typing import Any
 from docker import APIClient
 from docker.errors import NotFound
 
-from app.adapters.sandbox.cgroup import started
+from app.adapters.sandbox.cgroup import start_time
 from app.adapters.sandbox.engine import engine_client, remove
 from app.adapters.sandbox.engine_socket import engine_is_near
 
@@ -42,7 +42,7 @@ def labels(owner: str, kind: str = TRIALS) -> dict[str, str]:
         OWNER: owner,
         _PLACE: _place(),
         _PID: str(pid),
-        _STARTED: started(pid),
+        _STARTED: start_time(pid),
         _CONTAINER: host if contained else "",
     }
 
@@ -80,7 +80,7 @@ def orphaned(
     owner = container.owner
     if owner.get(_PLACE) == _place():
         pid = owner.get(_PID, "")
-        return not pid.isdigit() or started(int(pid)) != owner.get(_STARTED)
+        return not pid.isdigit() or start_time(int(pid)) != owner.get(_STARTED)
     if owner.get(_CONTAINER):
         since = running_since(owner[_CONTAINER])
         return since is None or since > container.created

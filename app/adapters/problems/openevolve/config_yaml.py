@@ -168,7 +168,7 @@ class _Reader:
                 self._note_unknown(name, list(table))
                 continue
             key = table[name]
-            if (checked := self._checked(key, name, value)) is not None:
+            if (checked := self._check(key, name, value)) is not None:
                 values[name] = checked
                 if key.reason:
                     self.ineffective.append(key)
@@ -184,7 +184,7 @@ class _Reader:
         known = self._known(entries, prefix, table)
         return {name.removeprefix(prefix): value for name, value in known.items()}
 
-    def _checked(self, key: Key, name: str, value: object) -> Any:
+    def _check(self, key: Key, name: str, value: object) -> Any:
         if value is None:
             if key.nullable:
                 return None
