@@ -24,7 +24,7 @@ from app.adapters.model.providers.spec import ProcessLimits
 from app.adapters.problems.loading import is_known, load, reload
 from app.adapters.queue.address import client_url
 from app.adapters.sandbox.cached import CachedSandbox
-from app.adapters.sandbox.choose import MachineSandbox, choose
+from app.adapters.sandbox.choose import choose
 from app.adapters.tuning.cma import ask
 from app.config.layers import wrong_variables
 from app.config.models import ModelSettings
@@ -98,7 +98,7 @@ def worker_context(settings: Settings | None = None) -> Context:
     _require_schema(store, settings.database_url.get_secret_value())
     from app.celery import app
 
-    sandboxes = {"cells": places(os.environ, available_cores()) + NEWCOMERS}
+    sandboxes = {"places": places(os.environ, available_cores()) + NEWCOMERS}
     built = context(
         store,
         CeleryExecutor(app),
@@ -224,7 +224,7 @@ def open_sandbox(
     tell: Callable[[str], None] | None = None,
     *,
     may_build: bool = True,
-) -> MachineSandbox:
+) -> Sandbox:
     """Returns the backend of the settings, or the strongest that works here.
 
     Args:
@@ -312,7 +312,7 @@ class LazySandbox:
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._opened: MachineSandbox | None = None
+        self._opened: Sandbox | None = None
         self._summary = ""
 
     def run(self, job: Job, stop: Stop = NEVER) -> Outcome:
@@ -336,7 +336,11 @@ class LazySandbox:
             log.warning("%s", self._summary)
         return found
 
-    def _open(self) -> MachineSandbox:
+    def summary(self) -> str:
+        """See `app.ports.protocols.Sandbox.summary`."""
+        return self._open().summary()
+
+    def _open(self) -> Sandbox:
         with self._lock:
             if self._opened is None:
                 self._opened = open_sandbox(self._settings)

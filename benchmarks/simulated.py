@@ -95,6 +95,9 @@ class SimulatedSandbox:
     def protections(self) -> list[Protection]:
         return []
 
+    def summary(self) -> str:
+        return "simulated"
+
     def close(self) -> None: ...
 
 

@@ -18,7 +18,7 @@ from app.adapters.model.providers.spec import model_spec
 from app.adapters.proxies import answered_by_proxy, proxy_of
 from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import ticking
-from app.adapters.sandbox.engine_socket import engine_answers, socket_at_hand, socket_group
+from app.adapters.sandbox.choose import checks, without_an_engine
 from app.adapters.store.schema import version
 from app.bootstrap import open_store
 from app.celery import client
@@ -115,7 +115,7 @@ def _findings(screen: Screen) -> Iterator[Finding]:
     if evaluating:
         yield from _sandboxes_elsewhere(evaluating)
     else:
-        yield _docker(target)
+        yield from (Finding(**asdict(check)) for check in checks(target.deployed))
         yield from _sandbox(target, screen)
     yield _model(target)
     yield _local_servers()
@@ -286,42 +286,6 @@ def _sandboxes_elsewhere(workers: list[Worker]) -> Iterator[Finding]:
         yield Finding("sandbox", not remedy, f"{name}, in workers of `cpu` elsewhere", there)
 
 
-def _docker(target: Target) -> Finding:
-
-    if engine_answers(2.0):
-        return Finding("Docker", True, "the engine answers")
-    group = socket_group()
-    if group is not None:
-        detail = "this user may not open the engine's socket; programs run in processes"
-        remedy = (
-            f"make it a member of the group {group} (DOCKER_GID={group} in .env, then "
-            f"`docker compose up -d`), which gives it the power of root on this machine"
-        )
-    elif socket_at_hand():
-        detail = f"no engine answers at {socket_at_hand()}; programs run only if it does"
-        remedy = _without_an_engine(target)
-    elif target.deployed:
-        detail = "no engine answers here; programs of workers here run in processes"
-        remedy = "only workers of the queue `cpu` need it: start it where they run"
-    else:
-        detail = "no engine answers; programs run in processes"
-        remedy = "install and start Docker for the strongest sandbox"
-    return Finding("Docker", False, detail, remedy)
-
-
-def _without_an_engine(target: Target) -> str:
-    """Returns what to do where the engine does not answer.
-
-    A worker in a container that may open the engine's socket boots no sandbox of child processes.
-    """
-    if target.deployed:
-        return (
-            "start Docker, or take DOCKER_GID out of .env, then `docker compose up -d`: programs "
-            "then run in processes"
-        )
-    return "start Docker, or set EVOQ_SANDBOX__BACKEND=process"
-
-
 def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
 
     try:
@@ -330,10 +294,10 @@ def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
             protections = sandbox.protections()
     except Unavailable as error:
         # A wrong setting says itself what to write.
-        remedy = "" if isinstance(error, Misconfigured) else _without_an_engine(target)
+        remedy = "" if isinstance(error, Misconfigured) else without_an_engine(target.deployed)
         yield Finding("sandbox", False, str(error), remedy, required=not target.deployed)
         return
-    yield Finding("sandbox cells", True, _warm_sandboxes(settings))
+    yield Finding("sandbox places", True, _warm_sandboxes(settings))
     for protection in protections:
         yield Finding("sandbox", protection.on, protection.name, protection.remedy)
 
@@ -341,8 +305,8 @@ def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
 def _warm_sandboxes(settings: SandboxSettings) -> str:
     """Returns how many warm sandboxes a worker keeps, and for how long."""
     at_work = places(os.environ, available_cores())
-    trials = 1 if settings.one_container_per_trial else settings.trials_per_cell
-    replaced = f"after {trials} trials or {settings.minutes_per_cell:g} min"
+    trials = 1 if settings.one_container_per_trial else settings.trials_per_sandbox
+    replaced = f"after {trials} trials or {settings.minutes_per_sandbox:g} min"
     return f"up to {at_work} at work and {settings.spares} booted ahead; each replaced {replaced}"
 
 

@@ -104,7 +104,7 @@ def require_players(settings: RunSettings, problem: Problem) -> None:
 
 _READERS = {"sandbox": "cpu", "prices": "gpu, cpu or control", "queue": "gpu, cpu and control"}
 """Section to the queues whose workers read it."""
-_HAS_A_DEFAULT = "sandbox.cells"
+_HAS_A_DEFAULT = "sandbox.places"
 """A worker's setting that docker-compose.yml gives a default, so that workers.env cannot."""
 
 
@@ -339,7 +339,7 @@ def require_nesting(settings: RunSettings) -> None:
             "it holds for each run alone, and the runs inside measure at once",
             where="queue.trials_at_once",
             value=str(settings.queue.trials_at_once),
-            remedy="Leave it out, or set sandbox.cells of the workers.",
+            remedy="Leave it out, or set sandbox.places of the workers.",
         )
 
 

@@ -1,4 +1,4 @@
-"""Names of settings in other engines, each with the name that works here."""
+"""Names of settings in other engines and earlier versions, each with the name that works here."""
 
 import re
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from app.config.openevolve_keys import KEYS, Key
 
 @dataclass(frozen=True, slots=True)
 class ForeignName:
-    """A setting under the name that another engine gives it.
+    """A setting under the name that another engine, or an earlier version of this one, gives it.
 
     Attributes:
       remedy: A whole sentence: what to write, or why there is nothing to write.
@@ -26,6 +26,8 @@ class ForeignName:
 
 def foreign_name(name: str) -> ForeignName | None:
     """Returns what becomes of another engine's setting here; None for a name that none has."""
+    if meant := _EARLIER.get(name):
+        return ForeignName("an earlier version", meant)
     for key in KEYS:
         if key.name == name:
             return ForeignName("OpenEvolve's", _of_openevolve(key))
@@ -60,7 +62,7 @@ def foreign_variables() -> dict[str, ForeignName]:
     Sections are parted from names by two underscores, or by one as in names of other programs.
     """
     names = [key.name for key in KEYS if key.setting != key.name]
-    names += [*_FUNSEARCH_LITE, *_SHINKA]
+    names += [*_EARLIER, *_FUNSEARCH_LITE, *_SHINKA]
     names += [f"{section}.{name}" for section in _SHINKA_SECTIONS for name in _SHINKA]
     found: dict[str, ForeignName] = {}
     for name in names:
@@ -111,6 +113,12 @@ _SETTINGS: Mapping[str, str] = {
     "evaluator.cpu_limit": "sandbox.cpu_seconds",
 }
 """Keys of OpenEvolve whose value a setting takes in another form."""
+
+_EARLIER: Mapping[str, str] = {
+    "sandbox.cells": "Write sandbox.places.",
+    "sandbox.trials_per_cell": "Write sandbox.trials_per_sandbox.",
+    "sandbox.minutes_per_cell": "Write sandbox.minutes_per_sandbox.",
+}
 
 _FUNSEARCH_LITE: Mapping[str, str] = {
     "max_generations": "Write budget.proposals: generations times population times islands.",

@@ -140,14 +140,14 @@ class SandboxSettings(Section):
     Evoqueue's."""
     cpus: Annotated[float, Owner.WORKER] = Field(1.0, gt=0)
     """CPUs of the programs of one container together."""
-    cells: Annotated[int | None, Owner.WORKER] = Field(None, ge=1)
+    places: Annotated[int | None, Owner.WORKER] = Field(None, ge=1)
     """Trials that one worker runs at once, each in a warm sandbox; also
     `EVOQ_EVALUATE_CONCURRENCY`. Without a value, one for each core, and at least 4."""
     spares: Annotated[int, Owner.WORKER] = Field(1, ge=0)
     """Booted warm sandboxes that a worker keeps ready."""
-    trials_per_cell: Annotated[int, Owner.WORKER] = Field(500, ge=1)
+    trials_per_sandbox: Annotated[int, Owner.WORKER] = Field(500, ge=1)
     """Trials after which a warm sandbox is replaced."""
-    minutes_per_cell: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
+    minutes_per_sandbox: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
     """Age in minutes at which a warm sandbox is replaced, or ends if it is idle."""
     trials_per_evaluator: Annotated[int, Owner.WORKER] = Field(50, ge=1)
     """Trials that one process of a guarded evaluator measures, as long as it is like a fresh one. 1

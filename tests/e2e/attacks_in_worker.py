@@ -24,7 +24,9 @@ LATE_SECONDS = 2.0
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Sandbox]:
     given: SandboxSettings = Settings().sandbox
-    sandbox = open_sandbox(given.model_copy(update={"owner": f"{given.owner}-attacks", "cells": 2}))
+    sandbox = open_sandbox(
+        given.model_copy(update={"owner": f"{given.owner}-attacks", "places": 2})
+    )
     yield sandbox
     sandbox.close()
 

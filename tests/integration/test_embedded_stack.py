@@ -448,7 +448,7 @@ def test_a_worker_set_has_a_place_for_every_core(cores: int) -> None:
     assert _places_of(workers, {}) == workers.trials
 
 
-@pytest.mark.parametrize("variable", ["EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__CELLS"])
+@pytest.mark.parametrize("variable", ["EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__PLACES"])
 def test_the_places_that_a_person_sets_are_those_of_all_evaluators_together(variable: str) -> None:
     environment = {variable: "13"}
     workers = WorkerSet.of(64, places(environment, 64))

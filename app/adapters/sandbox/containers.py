@@ -17,7 +17,7 @@ ENGINE_SECONDS = 20.0
 """Longest time the engine may take to answer one request."""
 
 
-def opened(
+def open_containers(
     settings: SandboxSettings,
     pool: PoolSettings,
     *,

@@ -138,7 +138,7 @@ class Installation:
         try:
             with ours, theirs:
                 header = self._header(wanted, temporary, scratch, theirs.fileno())
-                status = self._ended(header, ours, theirs, output)
+                status = self._run_command(header, ours, theirs, output)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         shutil.rmtree(temporary, ignore_errors=True)
@@ -178,7 +178,7 @@ class Installation:
             "unisolated": self._unisolated,
         }
 
-    def _ended(
+    def _run_command(
         self,
         header: Mapping[str, object],
         ours: socket.socket,

@@ -7,6 +7,7 @@ import pytest
 
 from app.client.plan import load_problem, named_problem, plan_run, read_layers
 from app.config.foreign_names import (
+    _EARLIER,
     _FUNSEARCH_LITE,
     _SHINKA,
     foreign_name,
@@ -116,7 +117,10 @@ def test_the_command_line_replaces_without_a_word(tmp_path: Path) -> None:
     assert not [text for text in plan.notices if "replaces" in text]
 
 
-FOREIGN = [*(key.name for key in KEYS), *_FUNSEARCH_LITE, *_SHINKA, "evo_config.llm_models"]
+FOREIGN = [
+    *(key.name for key in KEYS),
+    *(*_EARLIER, *_FUNSEARCH_LITE, *_SHINKA, "evo_config.llm_models"),
+]
 PARAMETERS = {
     name
     for strategy in ("map_elites", "funsearch_lite")

@@ -190,8 +190,8 @@ ROWS = [
     ),
     Row(
         ["nested.strategy=reflexion", "queue.trials_at_once=2"],
-        "Leave it out, or set sandbox.cells",
-        [["nested.strategy=reflexion"], ["nested.strategy=reflexion", "sandbox.cells=2"]],
+        "Leave it out, or set sandbox.places",
+        [["nested.strategy=reflexion"], ["nested.strategy=reflexion", "sandbox.places=2"]],
     ),
     Row(
         [MODEL, "search.operators={complete: 1}"],

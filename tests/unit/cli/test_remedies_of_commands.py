@@ -229,9 +229,9 @@ ROWS = [
     *rows(
         equal_workers,
         (
-            ("sandbox.cells=1", "sandbox.cells=2"),
+            ("sandbox.places=1", "sandbox.places=2"),
             "Compare them in commands of their own",
-            [("sandbox.cells=1",), ("sandbox.cells=2",)],
+            [("sandbox.places=1",), ("sandbox.places=2",)],
         ),
     ),
     *rows(
@@ -323,9 +323,9 @@ ROWS = [
             [("search.top_programs", 3)],
         ),
         (
-            ("sandbox.cells", 3),
+            ("sandbox.places", 3),
             "Pause the run, then give it to `evoq resume`",
-            [("sandbox.cells", 3, RunState.PAUSED)],
+            [("sandbox.places", 3, RunState.PAUSED)],
         ),
     ),
     *rows(
@@ -483,13 +483,13 @@ def test_workers_inherit_a_variable_that_was_corrected_or_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = Target(tmp_path, None, None)
-    monkeypatch.setenv("EVOQ_SANDBOX__CELLS", "many")
+    monkeypatch.setenv("EVOQ_SANDBOX__PLACES", "many")
     with pytest.raises(UsageError, match="Correct the variable, or leave it out"):
         embedded_stack(target)
 
-    monkeypatch.setenv("EVOQ_SANDBOX__CELLS", "2")
+    monkeypatch.setenv("EVOQ_SANDBOX__PLACES", "2")
     embedded_stack(target)
-    monkeypatch.delenv("EVOQ_SANDBOX__CELLS")
+    monkeypatch.delenv("EVOQ_SANDBOX__PLACES")
     embedded_stack(target)
 
 

@@ -16,7 +16,8 @@ import app.celery
 from app.adapters.model import local_servers
 from app.adapters.model.local_servers import LocalModel, LocalServer
 from app.adapters.queue import ticks
-from app.adapters.sandbox import engine_socket
+from app.adapters.sandbox import choose, engine_socket
+from app.adapters.sandbox.choose import Check
 from app.adapters.store import schema
 from app.adapters.store.schema import SchemaVersion
 from app.cli import doctor
@@ -120,14 +121,15 @@ def folder(home: str) -> Finding:
 
 def docker(
     where: Target, *, answers: bool = False, group: int | None = None, at: str | None = None
-) -> Finding:
+) -> Check:
     with replaced(
         engine_socket,
         engine_answers=lambda seconds: answers,
         socket_group=lambda: group,
         socket_at_hand=lambda: at,
     ):
-        return doctor._docker(where)
+        [found] = choose.checks(where.deployed)
+        return found
 
 
 def model(**variables: str) -> Finding:
@@ -200,9 +202,9 @@ class Advised:
     A finding is made by a call, because that needs the folder of the test.
     """
 
-    given: Callable[[], Finding]
+    given: Callable[[], Finding | Check]
     remedy: str
-    carried_out: Sequence[Callable[[], Finding]]
+    carried_out: Sequence[Callable[[], Finding | Check]]
 
 
 OLLAMA = LocalServer("Ollama", "http://127.0.0.1:11434/v1", (LocalModel("a"),))
@@ -323,6 +325,7 @@ OTHERWISE = {
     "none is needed: models are reached over HTTP, and tune and mutate need none": "nothing to do",
     " → {}": "it hands a remedy on",
     "set {}, {}": "the row of OPENAI_API_KEY",
+    "Start Docker with the image {image} and choose sandbox.backend=docker": "test_choose has it",
 }
 """Remedies whose words are not those of a row, with the reason."""
 
@@ -330,5 +333,5 @@ OTHERWISE = {
 def test_every_remedy_of_doctor_is_carried_out_here() -> None:
     tried = [row.remedy for row in ROWS]
 
-    for text in remedies(doctor):
+    for text in (*remedies(doctor), *remedies(choose)):
         assert text in OTHERWISE or is_carried_out(text, tried), text

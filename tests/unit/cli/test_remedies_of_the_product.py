@@ -315,7 +315,7 @@ ELSEWHERE: Mapping[str, str] = {
     "database_that_the_variable_names",
     "no Docker engine answers at": f"{SANDBOXES}::test_an_engine_that_is_silent_is_passed_over_by_"
     "the_setting_and_the_variable_that_are_named",
-    "sandbox.{}={} is for containers": f"{SANDBOXES}::test_child_processes_are_used_where_the_"
+    "sandbox.{}={} is for {}": f"{SANDBOXES}::test_child_processes_are_used_where_the_"
     "setting_of_containers_is_left_out",
     "Measure in guarded mode": f"{PROBLEMS}::test_a_remedy_that_is_carried_out_ends_the_refusal",
     "Correct the path, relative to": f"{PROBLEMS}::test_a_remedy_that_is_carried_out_ends_the_"
@@ -395,6 +395,7 @@ NONE = (
 """Texts with such words that advise nothing: nothing is to be done, or it is a fault of ours."""
 COLLECTED = {
     *("app.adapters.problems", "app.adapters.sandbox.data_mounts", "app.config"),
+    "app.adapters.sandbox.choose",
     *("app.adapters.sandbox.dependencies", "app.adapters.sandbox.environments"),
     *("app.adapters.sandbox.installation", "app.adapters.sandbox.warm_sandbox"),
     *("app.cli.application", "app.cli.branch", "app.cli.compare", "app.cli.doctor"),

@@ -316,7 +316,7 @@ def test_an_image_of_the_environment_does_not_replace_what_a_problem_brings():
 @pytest.mark.parametrize(
     "assignment",
     [
-        *("sandbox.backend=process", "sandbox.runtime=runsc", "sandbox.cells=2"),
+        *("sandbox.backend=process", "sandbox.runtime=runsc", "sandbox.places=2"),
         *("queue.lease_seconds=5", "queue.attempts=2", "prices.cpu_usd_per_hour=1"),
     ],
 )
@@ -331,7 +331,7 @@ def test_a_run_of_a_deployment_cannot_set_what_its_workers_own(assignment: str):
 
 
 @pytest.mark.parametrize(
-    ("assignment", "file"), [("sandbox.cells=2", r"\.env"), ("sandbox.cpus=2", r"workers\.env")]
+    ("assignment", "file"), [("sandbox.places=2", r"\.env"), ("sandbox.cpus=2", r"workers\.env")]
 )
 def test_the_refusal_names_the_file_where_compose_reads_a_setting_of_workers(
     assignment: str, file: str

@@ -141,12 +141,12 @@ def test_settings_of_a_sandbox_reach_its_pool_and_its_containers(
 
     assert pool(cpus=3.5)["max_trials"] == 500
     assert made["settings"].cpus == 3.5
-    assert pool(trials_per_cell=7)["max_trials"] == 7
-    assert pool(trials_per_cell=7, one_container_per_trial=True)["max_trials"] == 1
-    assert pool(minutes_per_cell=2)["max_age_seconds"] == 120.0
+    assert pool(trials_per_sandbox=7)["max_trials"] == 7
+    assert pool(trials_per_sandbox=7, one_container_per_trial=True)["max_trials"] == 1
+    assert pool(minutes_per_sandbox=2)["max_age_seconds"] == 120.0
     assert pool(trials_per_evaluator=9)["trials_per_evaluator"] == 9
     assert (pool()["spares"], pool(spares=0)["spares"], pool(spares=3)["spares"]) == (1, 0, 3)
-    assert (pool()["max_sandboxes"], pool(cells=9)["max_sandboxes"]) == (LEAST, 9)
+    assert (pool()["max_sandboxes"], pool(places=9)["max_sandboxes"]) == (LEAST, 9)
     assert (made["settings"].runtime, made["images"]._owner, cleared[-1]) == ("", "", "")
     pool(runtime="runsc", seccomp="engine", owner="mine", image="own:1", build_minutes=2)
     assert made["settings"] == ContainerSettings("runsc", 1.0, "", "mine")
@@ -310,7 +310,7 @@ def test_a_worker_holds_as_many_database_connections_as_the_variable_says(
     assert size() == 3
 
 
-@pytest.mark.parametrize("variable", ["EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__CELLS"])
+@pytest.mark.parametrize("variable", ["EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__PLACES"])
 def test_a_worker_has_a_sandbox_for_each_place_and_one_for_a_newcomer(
     variable: str, worker: Callable[[], Context], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,7 +320,7 @@ def test_a_worker_has_a_sandbox_for_each_place_and_one_for_a_newcomer(
 
     worker()
 
-    assert made[0].cells == 9 + NEWCOMERS
+    assert made[0].places == 9 + NEWCOMERS
 
 
 def test_the_pace_of_a_worker_is_that_of_its_variables(

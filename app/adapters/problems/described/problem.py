@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from app.adapters.problems import options as option
 from app.adapters.problems.building import (
@@ -25,6 +24,7 @@ from app.adapters.problems.described.description import (
 from app.adapters.problems.evaluator_result import Reader
 from app.adapters.problems.files import Source, decoded, refuse_configuration, source_text, tree
 from app.adapters.problems.games import SLACK_SECONDS, GameJobs, GameReader
+from app.adapters.problems.options import Options
 from app.domain.evaluation import Cases
 from app.domain.problem import Axis, EditRules, GameLimits, Limits, Mode, Problem, longest_child
 from app.domain.program import Program
@@ -57,17 +57,17 @@ def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = Fa
     return Source(folder.resolve().name, files, {option.CONFIG: FILE})
 
 
-def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
     """Returns the problem that a `problem.yaml` describes.
 
     Raises:
       ProblemError: A key is unknown or has a value that cannot be used, or a file is missing.
     """
-    text = described(decoded(files[options[option.CONFIG]], FILE))
+    text = described(decoded(files[options.config], FILE))
     description = text.description
     _require_files(text, files)
     suffix = PurePosixPath(next(iter(description.seeds.values()))).suffix
-    mode = Mode(options.get(option.MODE, description.mode or default_mode(suffix).value))
+    mode = options.mode or Mode(description.mode or default_mode(suffix))
     _require_mode(text, mode)
     language, imports = language_of(suffix), description.imports
     validation = description.validation
@@ -109,7 +109,7 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
                 else None,
             ),
         ),
-        imports=option.imports(options, imports.allow, imports.deny),
+        imports=options.imports(imports.allow, imports.deny),
         baselines={title: seed.id for title, seed in seeds.items()},
         suggestions={**suggested, **description.settings},
     )
@@ -158,17 +158,14 @@ def _programs(
 def _jobs(
     description: Description,
     files: Mapping[str, bytes],
-    options: Mapping[str, Any],
+    options: Options,
     suffix: str,
     mode: Mode,
 ) -> Jobs:
     """Returns the jobs of all stages; validation may have an evaluator of its own."""
-    given = {
-        **options,
-        option.ENVIRONMENT: {**description.environment, **options.get(option.ENVIRONMENT, {})},
-    }
+    given = replace(options, environment={**description.environment, **options.environment})
     limits = {
-        stage.name: option.limits(options, stage.seconds, stage.memory_mib)
+        stage.name: options.limits_of(stage.seconds, stage.memory_mib)
         for stage in description.measuring
     }
     validation, others = description.validation, {}
@@ -235,7 +232,7 @@ def _with_requirements(text: DescribedText, files: Mapping[str, bytes]) -> Mappi
     return {**files, _REQUIREMENTS: "\n".join([*requirements, ""]).encode()}
 
 
-def _gates(stages: Sequence[StageSection]) -> tuple[tuple[float, ...], dict[str, Any]]:
+def _gates(stages: Sequence[StageSection]) -> tuple[tuple[float, ...], dict[str, object]]:
     """Returns thresholds where every gate is one, and otherwise the setting with all gates."""
     gates = [stage.gate for stage in stages[:-1]]
     while gates and gates[-1] is None:
