@@ -33,14 +33,7 @@ from app.domain.run import Run, RunState
 from app.engine import lifecycle
 from app.ports.protocols import Store
 from app.reports import comparison as reports
-from app.reports.comparison import (
-    ArmRun,
-    Comparison,
-    ProblemComparison,
-    Settings,
-    arm_run,
-    differing,
-)
+from app.reports.arms import ArmRun, Comparison, ProblemComparison, Settings, arm_run, differing
 from app.reports.decoration import NotMade, attempt
 from app.reports.documents import to_json
 from app.reports.folder import Drawn

@@ -1,7 +1,7 @@
 """The arms of an `evoq compare` as bands, and the settings that differ between runs.
 
 They are of bounded size and are read while the runs go on; `app.reports.comparison` has every curve
-of runs that have ended.  Importing that brings numpy, so only the functions that need it do.
+of runs that have ended.
 """
 
 from bisect import bisect_right
@@ -15,6 +15,7 @@ from app.domain.search.strategy import Ranking
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.ports.records import ComparedRuns
+from app.reports.arms import differing, superiority
 from app.reports.course import Course
 
 MOST_POINTS = 400
@@ -111,8 +112,6 @@ def comparison(store: Store, name: str) -> ComparisonBands:
 
 def settings_that_differ(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
     """Returns the settings that are not the same in all runs, by key, then by the run's label."""
-    from app.reports.comparison import differing
-
     return differing({label: run.settings for label, run in runs.items()})
 
 
@@ -164,8 +163,6 @@ def _arm(run: Run) -> str:
 
 
 def _problem(name: str, arms: dict[str, list[Run]], steps: dict[str, Steps]) -> ProblemBands:
-    from app.reports.comparison import superiority
-
     measured = {
         arm: [steps[run.name] for run in runs if steps.get(run.name)] for arm, runs in arms.items()
     }

@@ -14,8 +14,8 @@ from app.dashboard.reads import ArchiveDocument, CellDocument
 from app.domain.digits import exact_text, number_texts
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
+from app.reports.arms import superiority
 from app.reports.bands import ArmBand, band
-from app.reports.comparison import superiority
 from app.reports.course import Improvement, MeasuredProposal
 from app.reports.folder import drawn
 from app.reports.generations import generations
