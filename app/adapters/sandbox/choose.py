@@ -85,10 +85,9 @@ def clear_orphans(settings: SandboxSettings) -> int:
     """
     if settings.backend not in ("auto", "docker") or not engine_answers(_ANSWER_SECONDS):
         return 0
-    from app.adapters.sandbox.containers import ENGINE_SECONDS
-    from app.adapters.sandbox.orphans import remove_orphans
+    from app.adapters.sandbox import containers
 
-    return remove_orphans(ENGINE_SECONDS, settings.owner)
+    return containers.clear_orphans(settings.owner)
 
 
 def _processes(settings: SandboxSettings, show_progress: ShowProgress, why: str) -> ProcessSandbox:
