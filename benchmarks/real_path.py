@@ -28,7 +28,7 @@ import psutil
 import psycopg
 import yaml
 
-from app.bootstrap import load_problem
+from app.adapters.problems.loading import load
 from app.client.plan import plan_run, read_layers
 from app.domain.run import Run, RunState
 from app.engine import lifecycle
@@ -173,7 +173,7 @@ def _problem(folder: Path, length: int) -> Path:
 
 
 def _start(stack: Stack, folder: Path, base_url: str, options: argparse.Namespace) -> Run:
-    problem = load_problem([folder])
+    problem = load([folder])
     assignments = [
         "llm.model=mock",
         f"llm.base_url={base_url}",

@@ -20,7 +20,7 @@ from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import ticking
 from app.adapters.sandbox.engine_socket import engine_answers, socket_at_hand, socket_group
 from app.adapters.store.schema import version
-from app.bootstrap import open_store
+from app.bootstrap.ledger import open_store
 from app.celery import client
 from app.cli.options import Debug, Json
 from app.cli.output import DONE, FAILED, Screen

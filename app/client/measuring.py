@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from app import bootstrap
+from app.adapters.sandbox.choose import choose
 from app.client.notes import Notes
 from app.config.settings import SandboxSettings
 from app.domain.evaluation import (
@@ -183,7 +183,7 @@ def open_sandbox(
     Raises:
       Unavailable: The backend that the settings name does not answer.
     """
-    sandbox = bootstrap.open_sandbox(settings, notes.note, may_build=may_build)
+    sandbox = choose(settings, show_progress=notes.note, may_build=may_build)
     try:
         yield sandbox
     finally:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from app import bootstrap
 from app.adapters.model.providers.spec import model_spec
 from app.adapters.problems import configures_problem, replaced_keys
+from app.adapters.problems.loading import load
 from app.adapters.tuning.cma import ask
 from app.client.local_model import with_local_model
 from app.config.checks import (
@@ -258,7 +258,7 @@ def load_problem(paths: Sequence[Path], layers: SettingLayers, *, strict: bool =
             )
     # Wrong settings are refused here, before they shape the problem.
     resolved(layers.choices, {}, complete=False)
-    problem = bootstrap.load_problem(
+    problem = load(
         paths, config=layers.config, strict=strict, options=problem_options(layers.choices)
     )
     if layers.config is None or not (keys := replaced_keys(paths, layers.config)):

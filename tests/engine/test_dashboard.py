@@ -16,8 +16,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
+from app.adapters.problems.catalogue import ProblemCatalogue
 from app.adapters.store.sql import SqlStore
-from app.bootstrap import ProblemCatalogue
 from app.dashboard.reads import RunReader
 from app.dashboard.server import CannotListen, Place, Serving, serving
 from app.dashboard.tail import HELD, Tail

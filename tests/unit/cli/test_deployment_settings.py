@@ -111,7 +111,7 @@ def test_an_embedded_run_says_its_protections_and_waits_as_long_as_the_setting_s
     monkeypatch.setattr(session, "open_sandbox", opened)
     monkeypatch.setattr(session, "open_ledger", opened)
     monkeypatch.setattr(session, "_pause_left_behind", lambda *_, **more: None)
-    monkeypatch.setattr(session.bootstrap, "context", lambda *_, **more: None)
+    monkeypatch.setattr(session, "context", lambda *_, **more: None)
     settings = RunSettings.model_validate({"queue": {"patience_seconds": 7}})
 
     said: list[str] = []

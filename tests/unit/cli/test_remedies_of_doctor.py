@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import app.bootstrap
 import app.celery
 from app.adapters.model import local_servers
 from app.adapters.model.local_servers import LocalModel, LocalServer
@@ -19,6 +18,7 @@ from app.adapters.queue import ticks
 from app.adapters.sandbox import engine_socket
 from app.adapters.store import schema
 from app.adapters.store.schema import SchemaVersion
+from app.bootstrap import ledger as bootstrap
 from app.cli import doctor
 from app.cli.doctor import Finding
 from app.client import target as targets
@@ -79,7 +79,7 @@ def planner(*, ticking: bool) -> Finding:
 def places(number: int | None) -> Finding:
     capacity = SimpleNamespace(model=number, sandbox=number)
     store = _Store(SimpleNamespace(workers=SimpleNamespace(capacity=lambda: capacity)))
-    with replaced(app.bootstrap, open_store=lambda url, connections: store):
+    with replaced(bootstrap, open_store=lambda url, connections: store):
         return doctor._places("postgresql://h/db")
 
 

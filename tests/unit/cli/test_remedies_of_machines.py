@@ -22,7 +22,7 @@ from app.adapters.model.providers import vllm_engine
 from app.adapters.model.providers.vllm_engine import EngineRequest, VllmEngine, VllmLaunch
 from app.adapters.sandbox import docker
 from app.adapters.store import outage
-from app.bootstrap import worker_engine
+from app.bootstrap.worker import worker_engine
 from app.client import target
 from app.config.layers import from_environment
 from app.dashboard import server
