@@ -15,9 +15,10 @@ from app.adapters.problems import callables, reload
 from app.adapters.problems.openevolve import NAME as OPENEVOLVE
 from app.client.measuring import evaluator_of
 from app.client.notes import Silence
-from app.client.plan import SettingLayers, load_problem, plan_run
+from app.client.plan import plan_run
 from app.client.run_names import free_name
 from app.client.session import RunSession, open_session
+from app.client.setting_layers import SettingLayers, load_problem
 from app.client.target import find_target
 from app.config.layers import from_assignments, from_environment, problem_options
 from app.domain.problem import Problem

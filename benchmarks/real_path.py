@@ -29,7 +29,8 @@ import psycopg
 import yaml
 
 from app.adapters.problems.loading import load
-from app.client.plan import plan_run, read_layers
+from app.client.plan import plan_run
+from app.client.setting_layers import read_layers
 from app.domain.run import Run, RunState
 from app.engine import lifecycle
 from benchmarks.mock_server import editing_model

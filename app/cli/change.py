@@ -11,7 +11,7 @@ from app.cli.options import Debug, Json, RunName
 from app.cli.output import Screen
 from app.client.local_model import with_local_model
 from app.client.notes import CommandError
-from app.client.plan import with_templates
+from app.client.setting_layers import with_templates
 from app.client.target import find_target, open_run, without_queue
 from app.config.changes import revision_of, unused
 from app.config.checks import require_owned_by_run

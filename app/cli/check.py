@@ -21,8 +21,9 @@ from app.client.measuring import (
     overhead,
     validating,
 )
-from app.client.plan import Unchangeable, load_problem, named_problem, read_layers, unchangeable
 from app.client.protections import protection_lines
+from app.client.requirements import Unchangeable, unchangeable
+from app.client.setting_layers import load_problem, named_problem, read_layers
 from app.config.checks import axes_of
 from app.config.resolve import resolved
 from app.config.rules import islands_of

@@ -25,8 +25,9 @@ from app.client.following import (
 )
 from app.client.local_state import RESULTS, require_writable
 from app.client.measuring import evaluator_of
-from app.client.plan import RunPlan, load_problem, plan_run, read_layers
+from app.client.plan import RunPlan, plan_run
 from app.client.session import RunSession, environment_of_workers, open_session
+from app.client.setting_layers import load_problem, read_layers
 from app.client.target import find_target
 from app.config.layers import UsageError
 from app.domain.run import Run, RunState

@@ -24,10 +24,10 @@ from app.bootstrap.ledger import open_store
 from app.celery import client
 from app.cli.options import Debug, Json
 from app.cli.output import DONE, FAILED, Screen
+from app.client.adjustments import another_endpoint
 from app.client.local_model import with_local_model
 from app.client.measuring import open_sandbox
 from app.client.notes import CommandError
-from app.client.plan import another_endpoint
 from app.client.target import Target, find_target, require_queue
 from app.config.layers import UsageError, from_environment, wrong_variables
 from app.config.models import OPENAI_KEY, ModelSettings

@@ -10,7 +10,7 @@ from app.cli.options import Assignments, Config, Debug, Json
 from app.cli.output import Screen
 from app.client.measuring import Measurement, measure, open_sandbox, validating
 from app.client.notes import CommandError
-from app.client.plan import load_problem, named_problem, read_layers
+from app.client.setting_layers import load_problem, named_problem, read_layers
 from app.config.layers import UsageError
 from app.config.resolve import resolved
 from app.domain.evaluation import Failure, FailureKind

@@ -12,7 +12,7 @@ from app.cli.options import Assignments, Config, Debug, Json
 from app.cli.output import Screen
 from app.cli.show import program_named
 from app.client.notes import CommandError
-from app.client.plan import SettingLayers, load_problem, named_problem, read_layers
+from app.client.setting_layers import SettingLayers, load_problem, named_problem, read_layers
 from app.client.target import find_target, open_run, stored_problem
 from app.config.layers import UsageError
 from app.config.resolve import resolved

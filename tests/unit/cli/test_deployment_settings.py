@@ -11,7 +11,8 @@ import pytest
 
 from app.cli import compare
 from app.client import session
-from app.client.plan import SettingLayers, plan_run
+from app.client.plan import plan_run
+from app.client.setting_layers import SettingLayers
 from app.client.target import Target
 from app.config.layers import UsageError, from_assignments
 from app.config.settings import RunSettings

@@ -27,7 +27,8 @@ import app.config.resolve
 from app.adapters.problems import configures_problem
 from app.cli.application import status_of
 from app.client import local_state
-from app.client.plan import RunPlan, SettingLayers, plan_run, read_layers
+from app.client.plan import RunPlan, plan_run
+from app.client.setting_layers import SettingLayers, read_layers
 from app.client.target import Target, embedded_stack, find_target
 from app.config.changes import fixed
 from app.config.layers import UsageError, from_assignments, from_environment, from_file

@@ -399,7 +399,8 @@ COLLECTED = {
     *("app.adapters.sandbox.installation", "app.adapters.sandbox.warm_sandbox"),
     *("app.cli.application", "app.cli.branch", "app.cli.compare", "app.cli.doctor"),
     *("app.cli.evaluate", "app.cli.export", "app.client.local_model", "app.client.local_state"),
-    *("app.cli.mock_llm", "app.cli.new", "app.cli.errors", "app.client.plan", "app.cli.prompt"),
+    *("app.cli.mock_llm", "app.cli.new", "app.cli.errors", "app.cli.prompt"),
+    *("app.client.setting_layers", "app.client.adjustments", "app.client.requirements"),
     *(
         "app.cli.run",
         "app.cli.show",
