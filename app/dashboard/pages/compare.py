@@ -20,6 +20,7 @@ from app.dashboard.pages.layout import (
     links,
     page,
     say,
+    table,
 )
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import shown
@@ -63,13 +64,11 @@ async def _draw_comparison(sources: Sources, name: str) -> None:
         say(shown(f"This ledger has no comparison {name!r}. The page “Compare” lists them."))
         return
     views = [_ProblemView(problem) for problem in found.problems]
-    heading("Settings that differ")
     arms = list(dict.fromkeys(arm.arm for each in found.problems for arm in each.arms))
     empty = "The settings of the arms are the same."
-    settings = Grid(("setting", *arms), name="Settings that differ", empty=empty)
+    settings = table("Settings that differ", ("setting", *arms), empty)
     _show_settings(settings, found.differing_settings, arms)
-    heading("Runs that are left out")
-    left_out = Grid(("run", "state"), name="Runs that are left out", empty="None.")
+    left_out = table("Runs that are left out", ("run", "state"), "None.")
 
     async def refresh() -> None:
         current = await sources.comparison(name)
@@ -172,11 +171,10 @@ async def _draw(sources: Sources, runs: Sequence[Run]) -> None:
     chart = Chart("Best fitness so far of each run")
     columns = ("run", "problem", "best", "settled", "measured", "failed", "cut", "time of the best")
     grid = Grid(columns, name="Runs", empty="", numbers=columns[2:])
-    heading("Settings that differ")
-    settings = Grid(
+    settings = table(
+        "Settings that differ",
         ("setting", *(run.name for run in runs)),
-        name="Settings that differ",
-        empty="The settings of these runs are the same.",
+        "The settings of these runs are the same.",
     )
     by_name = {run.name: run for run in runs}
     _show_settings(settings, await asyncio.to_thread(settings_that_differ, by_name), list(by_name))

@@ -167,6 +167,19 @@ def section(name: str) -> Iterator[None]:
         yield
 
 
+def table(
+    name: str,
+    columns: Sequence[str],
+    empty: str,
+    *,
+    numbers: Collection[str] = (),
+    words: str = "",
+) -> "Grid":
+    """Draws a heading and, below it, a table of that name; see `Grid`."""
+    heading(name)
+    return Grid(columns, name=name, empty=empty, numbers=numbers, words=words)
+
+
 def say(text: str, classes: str = "") -> ui.label:
     """Draws a line of text."""
     return ui.label(text).classes(classes)
