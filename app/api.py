@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from app.adapters.problems import callables, reload
 from app.adapters.problems.openevolve import NAME as OPENEVOLVE
@@ -27,7 +27,7 @@ from app.engine import lifecycle
 from app.reports.progress import Progress
 from app.reports.summary import summarise
 
-Settings: TypeAlias = Mapping[str, Any]
+Settings: TypeAlias = Mapping[str, object]
 """Settings by dotted name, as `--set` takes them."""
 
 
@@ -133,8 +133,8 @@ def evolve(
 
 
 def evolve_function(
-    function: Callable[..., Any],
-    evaluator: Callable[..., Any],
+    function: Callable[..., object],
+    evaluator: Callable[..., object],
     *,
     instructions: str = "",
     iterations: int | None = None,

@@ -270,7 +270,7 @@ def _best_of_n(options: _Options) -> Callable[[Target], SpeculationOutcome]:
 
 def _cascaded(options: _Options) -> Callable[[Target], SpeculationOutcome]:
 
-    def task(path: Path, errors: Sequence[str]) -> Any:
+    def task(path: Path, errors: Sequence[str]) -> object:
         return options.command(0, "\n".join(errors))(path)
 
     widths = [int(width) for width in (options.given["--fan-out"] or "1,2,4").split(",")]
@@ -279,7 +279,7 @@ def _cascaded(options: _Options) -> Callable[[Target], SpeculationOutcome]:
 
 def _reflexion(options: _Options) -> Callable[[Target], SpeculationOutcome]:
 
-    def task(path: Path, attempt: int, feedback: str) -> Any:
+    def task(path: Path, attempt: int, feedback: str) -> object:
         return options.command(attempt, feedback)(path)
 
     critique = options.shell("--critique")

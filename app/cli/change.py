@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -55,8 +55,8 @@ def change(
 
 
 def given(
-    assignments: Sequence[str], options: Mapping[str, Any] = {}, *, local: bool
-) -> dict[str, Any]:
+    assignments: Sequence[str], options: Mapping[str, object] = {}, *, local: bool
+) -> dict[str, object]:
     """Returns the values that the command line gives a run that has begun, by dotted key.
 
     Args:
@@ -80,7 +80,9 @@ def given(
     return values
 
 
-def apply(ctx: Context, run: Run, values: Mapping[str, Any], screen: Screen) -> dict[str, Any]:
+def apply(
+    ctx: Context, run: Run, values: Mapping[str, object], screen: Screen
+) -> dict[str, object]:
     """Changes settings of a run, and says so; returns the changes as a JSON value, by setting.
 
     Raises:

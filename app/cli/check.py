@@ -1,14 +1,12 @@
 """`evoq check`: what the engine understands of a problem, and whether a run of it can begin."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
-
-from rich.table import Table
 
 from app.cli.measurement import print_measurements
 from app.cli.options import Assignments, Config, Debug, Json, Problem, Strict, Verbose
 from app.cli.output import DONE, FAILED, MOST_NAMES, ErrorReport, Screen
+from app.cli.tables import labelled_table
 from app.client.measuring import (
     PYTHON,
     Calls,
@@ -73,7 +71,7 @@ def check(
         "usable": usable,
         "needs": f"{unchanging.reason} {unchanging.remedy}" if unchanging else "",
     }
-    _print_understood(document, screen)
+    _print_understood(loaded, resolution.settings, screen)
     _print_tried(tried, screen, verbose=verbose)
     if compare and not tried.differences and usable:
         screen.say(f"modes: {_agreement(loaded)}")
@@ -118,7 +116,7 @@ class _Tried:
         expensive = _expensive(self.calls, self.overhead) if self.calls and self.guarded else []
         return [*self.differences, *expensive]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         named = zip(self.names, self.seeds, strict=True)
         return {
             "sandbox": {protection.name: protection.on for protection in self.protections},
@@ -217,9 +215,9 @@ def _beginning(seeds: Sequence[Measurement]) -> str:
 
 def _understood(
     problem: LoadedProblem, settings: RunSettings, notices: Sequence[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
 
-    job, islands, axes = problem.first_job(), islands_of(settings), axes_of(problem, settings)
+    job = problem.first_job()
     return {
         "problem": problem.name,
         "digest": problem.digest,
@@ -230,8 +228,8 @@ def _understood(
         "evaluator": job.evaluator.entry,
         "stages": list(problem.stages),
         "thresholds": list(problem.thresholds),
-        "islands": islands,
-        "axes": [asdict(axis) for axis in axes],
+        "islands": islands_of(settings),
+        "axes": [asdict(axis) for axis in axes_of(problem, settings)],
         "limits": asdict(job.limits),
         "mode": job.mode.value,
         "edit": asdict(problem.edit),
@@ -240,23 +238,20 @@ def _understood(
     }
 
 
-def _print_understood(document: Mapping[str, Any], screen: Screen) -> None:
-    limits, files = document["limits"], document["files"]
-    axes = ", ".join(f"{axis['name']} ({axis['bins']} bins)" for axis in document["axes"])
-    thresholds = ", ".join(f"{threshold:g}" for threshold in document["thresholds"])
+def _print_understood(problem: LoadedProblem, settings: RunSettings, screen: Screen) -> None:
+    job, files = problem.first_job(), problem.files
+    axes = ", ".join(f"{axis.name} ({axis.bins} bins)" for axis in axes_of(problem, settings))
+    thresholds = ", ".join(f"{threshold:g}" for threshold in problem.thresholds)
     more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
+    size = sum(len(content) for content in files.values())
     rows = {
-        "problem": f"{document['problem']} ({document['format']}, {document['language']})",
-        "files": f"{', '.join(list(files)[:MOST_NAMES])}{more} ({sum(files.values())} bytes)",
-        "evaluator": document["evaluator"],
-        "stages": ", ".join(document["stages"])
-        + (f"; thresholds {thresholds}" if thresholds else ""),
-        "axes": f"{axes or 'none'}; {document['islands']} islands",
-        "limits": f"{limits['wall_seconds']:g} s, {limits['cpu_seconds']:g} s of CPU, "
-        f"{limits['memory_mib']} MiB",
-        "mode": document["mode"],
+        "problem": f"{problem.name} ({problem.format}, {problem.language})",
+        "files": f"{', '.join(list(files)[:MOST_NAMES])}{more} ({size} bytes)",
+        "evaluator": job.evaluator.entry,
+        "stages": ", ".join(problem.stages) + (f"; thresholds {thresholds}" if thresholds else ""),
+        "axes": f"{axes or 'none'}; {islands_of(settings)} islands",
+        "limits": f"{job.limits.wall_seconds:g} s, {job.limits.cpu_seconds:g} s of CPU, "
+        f"{job.limits.memory_mib} MiB",
+        "mode": job.mode.value,
     }
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for row in rows.items():
-        table.add_row(*row)
-    screen.out.print(table)
+    screen.out.print(labelled_table(rows.items()))

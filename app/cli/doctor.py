@@ -8,9 +8,9 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Any
 
 from app.adapters.model.local_servers import KINDS, NOBODY, local_servers
 from app.adapters.model.providers.presets import NO_ENDPOINT
@@ -89,7 +89,7 @@ def doctor(as_json: Json = False, debug: Debug = False) -> int:  # noqa: ARG001 
     return DONE if works else FAILED
 
 
-def quick_findings(target: Target) -> list[dict[str, Any]]:
+def quick_findings(target: Target) -> list[dict[str, object]]:
     """Returns what can be checked within seconds, without booting a sandbox."""
     found = [_python(), _packages(PACKAGES), _model(target), _disk(target), _gpu()]
     return [asdict(finding) for finding in found]
@@ -201,17 +201,13 @@ def _planner(redis_url: str) -> Finding:
 
 def _places(database_url: str) -> Finding:
     """Returns how much the workers can have at work, as they report it to the ledger."""
-    store = open_store(database_url, connections=1)
-    try:
-        with store.begin() as tx:
-            found = tx.workers.capacity()
-    finally:
-        store.close()
+    with closing(open_store(database_url, connections=1)) as store, store.begin() as tx:
+        capacity = tx.workers.capacity()
     detail = ", ".join(
         f"{'no' if number is None else number} {what}"
-        for number, what in ((found.model, "requests at models"), (found.sandbox, "trials"))
+        for number, what in ((capacity.model, "requests at models"), (capacity.sandbox, "trials"))
     )
-    known = found.model is not None and found.sandbox is not None
+    known = capacity.model is not None and capacity.sandbox is not None
     remedy = "" if known else "workers report them a few seconds after their start"
     return Finding("places", known, f"{detail} at once, over all workers", remedy)
 
@@ -260,17 +256,14 @@ def _evaluating(target: Target) -> list[Worker]:
     """Returns the live workers of a deployment that evaluate; none where they are not known."""
     if target.database_url is None:
         return []
-    store = open_store(target.database_url, connections=1)
     try:
         if not version(target.database_url).current:
             return []
-        with store.begin() as tx:
+        with closing(open_store(target.database_url, connections=1)) as store, store.begin() as tx:
             return tx.workers.evaluating()
     except Unavailable:
         # A database that does not answer is a finding of its own.
         return []
-    finally:
-        store.close()
 
 
 def _sandboxes_elsewhere(workers: list[Worker]) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -79,7 +79,7 @@ def _opponent(ledger: Ledger, run: Run, prefix: str | None) -> Program:
 
 def played(
     game: Exhibition, answers: Iterable[str], say: Callable[[str], None], *, person: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Plays a game to its end, or to the end of the answers; returns its moves and its ending.
 
     Args:

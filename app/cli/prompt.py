@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -208,7 +208,7 @@ def _draft(
     return replace(draft, parents=(parent,), inspirations=tuple(others))
 
 
-def _changed_settings(run: Run) -> dict[str, Any]:
+def _changed_settings(run: Run) -> dict[str, object]:
     """Returns the settings of a run that are not defaults, by dotted name."""
     settings = RunSettings.model_validate(run.settings)
     changed = settings.model_dump(mode="json", exclude_defaults=True)

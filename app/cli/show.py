@@ -15,6 +15,7 @@ from app.cli.costs import cost_rows
 from app.cli.funnel import print_funnel
 from app.cli.options import Debug, Json, RunName
 from app.cli.output import Screen, counted, counted_measured, mean_of
+from app.cli.tables import columns_table, labelled_table
 from app.client.local_state import read_local_state
 from app.client.notes import CommandError
 from app.client.target import find_target, open_run, stored_problem, worked_on
@@ -122,14 +123,7 @@ def _show_run(name: str, screen: Screen) -> None:
     folder = Path(read_local_state(ledger.home, run.name).out)
     found = replace(found, out=str(folder) if folder.is_dir() else None)
     summary = found.summary
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for row in _rows(found):
-        table.add_row(*row)
-    for endpoint in found.models:
-        table.add_row("model", f"{endpoint.endpoint}: {endpoint.text}")
-    for text in summary.notices:
-        table.add_row("notice", text)
-    screen.out.print(table)
+    screen.out.print(labelled_table(_rows(found)))
     if not screen.json:
         print_funnel(summary.funnel, screen)
         _print_programs(summary, problem, found.ratings, screen)
@@ -172,6 +166,10 @@ def _rows(found: RunDocument) -> Iterator[tuple[str, str]]:
         yield "evaluating", summary.load.evaluating.text
     if summary.places is not None:
         yield "places", summary.places.text
+    for endpoint in found.models:
+        yield "model", f"{endpoint.endpoint}: {endpoint.text}"
+    for text in summary.notices:
+        yield "notice", text
 
 
 def _print_programs(
@@ -188,9 +186,8 @@ def _print_programs(
 
 
 def _ratings(ratings: Sequence[RatedProgram]) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    for column in ("program", "rating", "from", "to", "Elo", "points", "games"):
-        table.add_column(column, justify="left" if column == "program" else "right")
+    counts = ("rating", "from", "to", "Elo", "points", "games")
+    table = columns_table("program", *counts, right=counts)
     for rating in ratings[:MOST_RATINGS]:
         numbers = (f"{value:.0f}" for value in (rating.rating, rating.low, rating.high, rating.elo))
         table.add_row(rating.program[:12], *numbers, f"{rating.points:g}", str(rating.games))
@@ -221,32 +218,28 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
         screen.say(f"… {len(lines) - MAX_LINES} more lines in the file")
     screen.say("")
     columns = {"best": best.measured, **summary.baselines}
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    table.add_column("")
-    for name in columns:
-        table.add_column(name, justify="right")
-    _add_measurements(table, list(columns.values()), summary.told_apart)
-    screen.out.print(table)
+    screen.out.print(_measurements(columns, summary.told_apart))
     if mean := mean_of(best.measured.fitness_names, game=problem.players > 1):
         screen.say(mean)
     if best.validation is not None:
         _print_validation(summary, best.validation, problem, screen)
 
 
-def _add_measurements(
-    table: Table, programs: Sequence[MeasuredProgram], beside: Iterable[float | None] = ()
-) -> None:
-    """Adds a row for the fitness and for each metric, with the digits that tell programs apart.
+def _measurements(
+    columns: Mapping[str, MeasuredProgram], beside: Iterable[float | None] = ()
+) -> Table:
+    """Returns a table of fitness and metrics, with the digits that distinguish the programs.
 
     Args:
-      table: With a column for each program, after one for names.
-      programs: In the order of the columns.
-      beside: Other values that the fitness is told apart from.
+      columns: The programs by name, a column each.
+      beside: Other values that the digits of the fitness distinguish.
     """
+    table, programs = columns_table("", *columns, right=columns), list(columns.values())
     fitness = number_texts([one.fitness for one in programs], beside)
     table.add_row("fitness", *fitness, style="bold")
     for metric in sorted({name for program in programs for name in program.metrics}):
         table.add_row(metric, *number_texts([one.metrics.get(metric) for one in programs]))
+    return table
 
 
 def _print_validation(
@@ -256,17 +249,12 @@ def _print_validation(
     named = {name: program.measured for program in summary.validated for name in program.names}
     shown = (*problem.baselines, *problem.references)
     columns = {"best": best, **{name: named[name] for name in shown if name in named}}
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    table.add_column("")
-    for name in columns:
-        table.add_column(name, justify="right")
-    _add_measurements(table, list(columns.values()))
     searched = [validated for validated in summary.validated if validated.admitted]
     screen.say(
         f"\nvalidation, on data that the search never saw: the best of {len(searched)} programs of "
         f"the search\n"
     )
-    screen.out.print(table)
+    screen.out.print(_measurements(columns))
     for validated in searched:
         if validated.failure:
             who, detail = (
@@ -278,11 +266,8 @@ def _print_validation(
 
 def _validated(summary: Summary) -> Table:
     """Returns a table of all validated programs, with both scores."""
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    table.add_column("validated")
-    for column in ("by search", "by validation"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+    scores = ("by search", "by validation")
+    table = columns_table("validated", *scores, "", right=scores)
     searched = number_texts(
         [one.admitted.fitness if one.admitted else None for one in summary.validated],
         summary.told_apart,
@@ -393,9 +378,8 @@ def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
 
 
 def _trials(trials: Sequence[TrialDocument], told_apart: Sequence[float | None]) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    for column in ("trial", "result", "wall s", "CPU s", "peak MiB", "boot s", "verified"):
-        table.add_column(column)
+    columns = ("trial", "result", "wall s", "CPU s", "peak MiB", "boot s", "verified")
+    table = columns_table(*columns)
     for trial in trials:
         texts = number_texts(list(trial.metrics.values()), told_apart)
         table.add_row(

@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from app.adapters.model.providers.spec import model_spec
@@ -71,7 +70,7 @@ def with_human_models(resolution: Resolved) -> tuple[Resolved, list[str]]:
     if not any(model.provider is Provider.HUMAN for model in settings.llm.every_model):
         return resolution, []
     folder = Path(settings.llm.answers).absolute()
-    changes: dict[str, Any] = {"llm": settings.llm.model_copy(update={"answers": str(folder)})}
+    changes: dict[str, object] = {"llm": settings.llm.model_copy(update={"answers": str(folder)})}
     if "queue.patience_seconds" not in resolution.sources:
         changes["queue"] = settings.queue.model_copy(update={"patience_seconds": A_DAY_SECONDS})
     return replace(resolution, settings=settings.model_copy(update=changes)), [

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from app.adapters.model.local_servers import LocalServer, NoServer, local_servers
 from app.config.layers import Choices, UsageError
@@ -45,7 +44,7 @@ def with_local_model(layers: Sequence[Choices]) -> list[Choices]:
     address = _first(layers, _ADDRESS)
     found = _servers(None if address is None else str(address[1]), f"{_MODEL}={AUTO}")
     server = found[0]
-    values: dict[str, Any] = {**_fitting(server, layers), **layer.values}
+    values: dict[str, object] = {**_fitting(server, layers), **layer.values}
     values |= {_MODEL: server.models[0].name, _ADDRESS: server.base_url}
     notices = (*layer.notices, _taken(found, values))
     changed = replace(layer, values=values, notices=notices)
@@ -66,7 +65,7 @@ def _servers(address: str | None, where: str) -> Sequence[LocalServer]:
     return found
 
 
-def _beside_provider(where: str, provider: Any) -> UsageError:
+def _beside_provider(where: str, provider: object) -> UsageError:
     return UsageError(
         "`auto` asks the servers of this machine, and a provider names another endpoint",
         where=where,
@@ -93,11 +92,11 @@ def _counting(place: int, layers: Sequence[Choices], naming: int | None) -> set[
 
 def _with_models_of_lists(layer: Choices, layers: Sequence[Choices], counting: set[str]) -> Choices:
     """Returns a layer whose lists and roles of models name a server's in the place of `auto`."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     notices: list[str] = []
     shared = _first(layers, _ADDRESS)
 
-    def of(where: str, provider: Any, address: Any) -> tuple[str, str]:
+    def of(where: str, provider: object, address: object) -> tuple[str, str]:
         if provider is not None:
             raise _beside_provider(f"{where.rpartition('.')[0]}.provider", provider)
         own = address if address is not None else shared and shared[1]
@@ -107,7 +106,7 @@ def _with_models_of_lists(layer: Choices, layers: Sequence[Choices], counting: s
         notices.append(_taken(found, {**layer.values, **values}))
         return server.models[0].name, server.base_url
 
-    def inside(value: Any, where: str) -> Any:
+    def inside(value: object, where: str) -> object:
         if isinstance(value, list):
             return [inside(each, f"{where}.{n}") for n, each in enumerate(value)]
         if not isinstance(value, dict):
@@ -135,7 +134,7 @@ def _with_models_of_lists(layer: Choices, layers: Sequence[Choices], counting: s
     )
 
 
-def _first(layers: Sequence[Choices], name: str) -> tuple[Choices, Any] | None:
+def _first(layers: Sequence[Choices], name: str) -> tuple[Choices, object] | None:
     """Returns the first layer that sets a setting, with its value."""
     return next(((layer, layer.values[name]) for layer in layers if name in layer.values), None)
 
@@ -155,7 +154,7 @@ def _fitting(server: LocalServer, layers: Sequence[Choices]) -> dict[str, int]:
     return fitting
 
 
-def _taken(found: Sequence[LocalServer], values: dict[str, Any]) -> str:
+def _taken(found: Sequence[LocalServer], values: dict[str, object]) -> str:
     """Returns which model was taken, what fits it, and how to take another."""
     server, *others = found
     text = f"model: {server.text}"

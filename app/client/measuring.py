@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from app.adapters.sandbox.choose import choose
 from app.client.notes import Notes
@@ -86,7 +85,7 @@ class Measurement:
             for name, text in evaluation.artifacts.items()
         }
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Returns the measurement as JSON values."""
         return {
             "fitness": self.fitness,

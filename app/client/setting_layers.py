@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from app.adapters.problems import configures_problem, replaced_keys
 from app.adapters.problems.loading import load
@@ -86,7 +85,7 @@ def named_problem(problem: Sequence[str], config: str | None) -> tuple[list[Path
 def read_layers(
     assignments: Sequence[str] | None,
     config: str | None,
-    options: Mapping[str, Any] = {},
+    options: Mapping[str, object] = {},
 ) -> SettingLayers:
     """Reads `--set`, the environment and `--config`.
 
