@@ -21,6 +21,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import bin_index
 from app.engine.context import Context
 from app.reports import comparison, report
+from app.reports.arms import ArmRun, Comparison, ProblemComparison, arm_run
 from app.reports.bands import comparison as comparison_document
 from app.reports.checkpoint import write_checkpoint
 from app.reports.course import course_of
@@ -189,18 +190,18 @@ def numbers(value: Any) -> list[Any]:
 
 def test_arms_are_compared_on_the_page_and_in_the_report(ctx: Context, tmp_path: Path):
     toy = extreme()
-    arms: dict[str, tuple[comparison.ArmRun, ...]] = {}
+    arms: dict[str, tuple[ArmRun, ...]] = {}
     for arm, recipe in (("one", "map_elites"), ("random", "random")):
         runs = []
         for seed in (1, 2):
             run = searched(ctx, toy, recipe, name=f"mine.toy.{arm}.{seed}")
             table = list(rows(history(ctx.store, run.id)))
-            found = comparison.arm_run(run.name, seed, 24, table)
+            found = arm_run(run.name, seed, 24, table)
             assert found is not None
             runs.append(found)
         arms[arm] = tuple(runs)
-    problem_of = comparison.ProblemComparison("toy", arms, "random")
-    result = comparison.Comparison("mine", 24, (problem_of,), {}, {})
+    problem_of = ProblemComparison("toy", arms, "random")
+    result = Comparison("mine", 24, (problem_of,), {}, {})
 
     strict(to_json(comparison.document(result)))
     assert comparison.write(result, tmp_path).missing == []

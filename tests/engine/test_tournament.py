@@ -243,7 +243,7 @@ def test_tables_trees_and_comparisons_have_the_fitness_of_the_champion(
     course = course_of(ctx.store, run.id)
     reader = RunReader(ctx.store, "redis://127.0.0.1:9/0", lambda digest: toy, QueueState)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    [arm] = comparison(ctx.store, "mine").problems[0].arms
+    [arm] = comparison(ctx.store, "mine").problems[0].arms.values()
     told = report(ctx.store, [(summarise(ctx.store, run.id, toy), toy)], lambda _: None)
 
     crowned, rerated = (facts(ctx, run.id, kind) for kind in (EventKind.CROWNED, EventKind.RERATED))
@@ -255,7 +255,7 @@ def test_tables_trees_and_comparisons_have_the_fitness_of_the_champion(
     assert [(best.settled, best.fitness) for best in course.bests] == list(
         zip((0, 4, 8), after, strict=True)
     )
-    assert [(point.settled, point.middle) for point in arm.band] == list(
+    assert [(point.settled, point.median) for point in arm.band] == list(
         zip((0, 4, 8), after, strict=True)
     )
     assert [row.best_score for row in generations_of(ctx.store, run)] == after[1:]
@@ -265,7 +265,7 @@ def test_tables_trees_and_comparisons_have_the_fitness_of_the_champion(
         "proposal": reader.proposal(run, 0).proposal.best_so_far,
         "lineage": reader.lineage(run, str(best.program))[0].fitness,
         "tree": branches(reader.tree(run, course.improvements).nodes, best.program)[0].best,
-        "comparison": arm.band[-1].middle,
+        "comparison": arm.band[-1].median,
     } == {
         "file that grows": best.fitness,
         "rows of /api": best.fitness,

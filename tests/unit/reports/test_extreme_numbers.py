@@ -96,7 +96,7 @@ def test_the_texts_of_any_numbers_differ_where_they_do(fitness: list[float | Non
 def test_a_band_of_any_runs_can_be_drawn(runs: list[list[float]]):
     steps = [list(enumerate(sorted(run))) for run in runs]
 
-    options = bands([ArmBand("arm", len(runs), band(steps, 20), "")])
+    options = bands({"arm": ArmBand(len(runs), band(steps, 20))})
 
     assert drawable(options)
     low, width, _ = options["series"]
