@@ -12,11 +12,11 @@ from app.client.measuring import (
     Calls,
     Measurement,
     Overhead,
-    calls_of,
-    compared,
+    compare_modes,
+    count_calls,
     measure,
+    measure_overhead,
     open_sandbox,
-    overhead,
     validating,
 )
 from app.client.protections import protection_lines
@@ -133,7 +133,7 @@ def _try(problem: LoadedProblem, sandbox: Sandbox, *, compare: bool) -> _Tried:
     first = problem.seeds[0]
     validated = measure(validating(problem), sandbox, first) if problem.validation else None
     names = {program: name for name, program in problem.baselines.items()}
-    cost = overhead(sandbox, problem.first_job().mode)
+    cost = measure_overhead(sandbox, problem.first_job().mode)
     return _Tried(
         protections=sandbox.protections(),
         names=[names.get(seed.id, seed.id[:12]) for seed in problem.seeds],
@@ -141,7 +141,7 @@ def _try(problem: LoadedProblem, sandbox: Sandbox, *, compare: bool) -> _Tried:
         validation=validated,
         differences=_differences(problem, sandbox, seeds) if compare else [],
         overhead=cost,
-        calls=calls_of(problem, sandbox),
+        calls=count_calls(problem, sandbox),
         guarded=cost.mode is Mode.GUARDED,
     )
 
@@ -195,7 +195,7 @@ def _differences(
     texts = []
     for seed, measured in zip(problem.seeds, seeds, strict=True):
         for trial, evaluation in measured.trials.items():
-            texts.append(compared(sandbox, problem, trial, {seed.id: seed}, evaluation))
+            texts.append(compare_modes(sandbox, problem, trial, {seed.id: seed}, evaluation))
     return [text for text in texts if text]
 
 

@@ -25,12 +25,12 @@ from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.ports.ledger import Transaction
+from app.reports import program as programs
 from app.reports.artifacts import ARTIFACT_CHARS, artifacts_document
 from app.reports.documents import Json as JsonValues
 from app.reports.documents import RunDocument, read_run, to_json
 from app.reports.measured import MeasuredProgram
-from app.reports.program import ProgramDocument, TrialDocument, difference_of, read_program
-from app.reports.program import program_named as found
+from app.reports.program import ProgramDocument, TrialDocument, read_difference, read_program
 from app.reports.ratings import RatedProgram
 from app.reports.summary import Summary
 from app.reports.text import duration
@@ -117,32 +117,32 @@ def _show_run(name: str, screen: Screen) -> None:
     with open_run(name, target) as (ledger, run):
         problem = stored_problem(ledger.store, run)
         queue = read_queue(ledger.redis_url)
-        found = read_run(
+        document = read_run(
             ledger.store, run, problem, queue, lambda current: worked_on(target, current)
         )
     folder = Path(read_local_state(ledger.home, run.name).out)
-    found = replace(found, out=str(folder) if folder.is_dir() else None)
-    summary = found.summary
-    screen.out.print(labelled_table(_rows(found)))
+    document = replace(document, out=str(folder) if folder.is_dir() else None)
+    summary = document.summary
+    screen.out.print(labelled_table(_rows(document)))
     if not screen.json:
         print_funnel(summary.funnel, screen)
-        _print_programs(summary, problem, found.ratings, screen)
-    screen.answer(to_json(found))
+        _print_programs(summary, problem, document.ratings, screen)
+    screen.answer(to_json(document))
 
 
-def _rows(found: RunDocument) -> Iterator[tuple[str, str]]:
+def _rows(document: RunDocument) -> Iterator[tuple[str, str]]:
     """Returns what is shown of a run, each with its label, in order."""
-    summary, run = found.summary, found.summary.run
-    reason = f": {run.reason}" if run.reason and not found.waiting else ""
-    if found.worked_on is False:
+    summary, run = document.summary, document.summary.run
+    reason = f": {run.reason}" if run.reason and not document.waiting else ""
+    if document.worked_on is False:
         reason += f"; nobody is at work on it: `evoq resume {run.name}` continues it"
     yield "run", f"{run.name} (number {run.id})"
     if run.parent is not None:
         yield "inside of", run.name.rpartition(":")[0]
     yield "problem", f"{run.problem_name} ({run.problem[:12]})"
     yield "state", f"{run.state.value}{reason}"
-    if found.waiting:
-        yield "waits", found.waiting
+    if document.waiting:
+        yield "waits", document.waiting
     yield (
         "settled",
         f"{summary.iterations} of {run.budget.proposals}: "
@@ -160,13 +160,13 @@ def _rows(found: RunDocument) -> Iterator[tuple[str, str]]:
     yield "seed", str(run.seed)
     yield from cost_rows(summary.costs).items()
     yield "took", duration(summary.seconds)
-    yield "files", found.out or "none here"
+    yield "files", document.out or "none here"
     if summary.load is not None:
         yield "generating", summary.load.generating.text
         yield "evaluating", summary.load.evaluating.text
     if summary.places is not None:
         yield "places", summary.places.text
-    for endpoint in found.models:
+    for endpoint in document.models:
         yield "model", f"{endpoint.endpoint}: {endpoint.text}"
     for text in summary.notices:
         yield "notice", text
@@ -292,32 +292,32 @@ def _show_program(name: str, beginning: str, screen: Screen, added: _Added) -> N
         with ledger.store.begin() as tx:
             program = program_named(tx, run, beginning)
             best, start = tx.history.best_quality(run), tx.history.start(run.id)
-        found = read_program(ledger.store, run, program, problem)
+        document = read_program(ledger.store, run, program, problem)
         diff = None
         if added.difference:
-            parents = found.parents[:1]
-            diff = "".join(difference_of(ledger.store, run, one, program) for one in parents)
+            parents = document.parents[:1]
+            diff = "".join(read_difference(ledger.store, run, one, program) for one in parents)
     if not screen.json:
-        screen.say(found.source.rstrip())
-        _print_more(found, diff, added, screen)
-        screen.out.print(_trials(found.trials, (best.fitness if best else None, start)))
-        for trial in found.trials:
+        screen.say(document.source.rstrip())
+        _print_more(document, diff, added, screen)
+        screen.out.print(_trials(document.trials, (best.fitness if best else None, start)))
+        for trial in document.trials:
             if trial.failure:
                 screen.say(f"{trial.stage}: {trial.failure.kind}: {trial.failure.detail}")
             print_artifacts(trial.stage, trial.artifacts, screen, whole=added.artifacts)
-        if mean := mean_of(found.fitness_names, game=problem.players > 1):
+        if mean := mean_of(document.fitness_names, game=problem.players > 1):
             screen.say(mean)
-    screen.answer(_as_asked(to_json(_within(found, added)), diff, added))
+    screen.answer(_as_asked(to_json(_within(document, added)), diff, added))
 
 
-def _within(found: ProgramDocument, added: _Added) -> ProgramDocument:
+def _within(program: ProgramDocument, added: _Added) -> ProgramDocument:
     """Returns the document with the beginning and the end of each artifact, or the whole of it."""
     chars = MOST_TEXT if added.artifacts else ARTIFACT_CHARS
     trials = [
         replace(trial, artifacts=artifacts_document(trial.artifacts, chars))
-        for trial in found.trials
+        for trial in program.trials
     ]
-    return replace(found, trials=trials)
+    return replace(program, trials=trials)
 
 
 def _as_asked(answer: JsonValues, diff: str | None, added: _Added) -> JsonValues:
@@ -339,21 +339,21 @@ def _as_asked(answer: JsonValues, diff: str | None, added: _Added) -> JsonValues
     return answer
 
 
-def _print_more(found: ProgramDocument, diff: str | None, added: _Added, screen: Screen) -> None:
+def _print_more(program: ProgramDocument, diff: str | None, added: _Added, screen: Screen) -> None:
     if diff is not None:
         screen.say("\n" + (diff or "no difference: it has no parent in this run") + "\n")
-    for reply in found.replies if added.prompts else ():
+    for reply in program.replies if added.prompts else ():
         screen.say(f"\nprompt to {reply.model} ({reply.asker}, turn {reply.turn + 1}):")
         if reply.user is None:
             screen.say("not kept: prompts.log_prompts is off in this run\n")
         else:
             screen.say(f"\n{reply.system}\n\n{reply.user.rstrip()}\n")
-    for reply in found.replies if added.replies else ():
+    for reply in program.replies if added.replies else ():
         screen.say(
             f"\nreply of {reply.model} ({reply.asker}, turn {reply.turn + 1}, "
             f"{reply.completion_tokens} tokens):\n{reply.text.rstrip()}\n"
         )
-    if not found.replies and (added.replies or added.prompts):
+    if not program.replies and (added.replies or added.prompts):
         screen.say("no model was asked for it")
 
 
@@ -372,7 +372,7 @@ def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
             remedy="Give 4 to 64 of its hexadecimal digits; `evoq metrics` lists them.",
         )
     try:
-        return found(tx, run, beginning)
+        return programs.program_named(tx, run, beginning)
     except LookupError as error:
         raise CommandError(f"{error}; `evoq metrics {run.name}` lists them") from error
 

@@ -42,13 +42,13 @@ def with_local_model(layers: Sequence[Choices]) -> list[Choices]:
     if provider := _first(layers, _PROVIDER):
         raise _beside_provider(_PROVIDER, provider[1])
     address = _first(layers, _ADDRESS)
-    found = _servers(None if address is None else str(address[1]), f"{_MODEL}={AUTO}")
-    server = found[0]
+    servers = _servers(None if address is None else str(address[1]), f"{_MODEL}={AUTO}")
+    server = servers[0]
     values: dict[str, object] = {**_fitting(server, layers), **layer.values}
     values |= {_MODEL: server.models[0].name, _ADDRESS: server.base_url}
-    notices = (*layer.notices, _taken(found, values))
+    notices = (*layer.notices, _choice_text(servers, values))
     changed = replace(layer, values=values, notices=notices)
-    return [changed if each is layer else each for each in replaced]
+    return [changed if other is layer else other for other in replaced]
 
 
 def _names_models(layer: Choices) -> bool:
@@ -59,10 +59,10 @@ def _names_models(layer: Choices) -> bool:
 def _servers(address: str | None, where: str) -> Sequence[LocalServer]:
     """Returns the servers of this machine, or the one of an address, that offer a model."""
     asked = {} if address is None else {"base_urls": (address,)}
-    found, absent = local_servers(**asked, key=os.environ.get(OPENAI_KEY, "") if asked else "")
-    if not found:
+    servers, absent = local_servers(**asked, key=os.environ.get(OPENAI_KEY, "") if asked else "")
+    if not servers:
         raise _nothing(absent, where)
-    return found
+    return servers
 
 
 def _beside_provider(where: str, provider: object) -> UsageError:
@@ -100,10 +100,10 @@ def _with_models_of_lists(layer: Choices, layers: Sequence[Choices], counting: s
         if provider is not None:
             raise _beside_provider(f"{where.rpartition('.')[0]}.provider", provider)
         own = address if address is not None else shared and shared[1]
-        found = _servers(None if own is None else str(own), f"{where}={AUTO}")
-        server = found[0]
+        servers = _servers(None if own is None else str(own), f"{where}={AUTO}")
+        server = servers[0]
         values.update({**_fitting(server, layers), **values})
-        notices.append(_taken(found, {**layer.values, **values}))
+        notices.append(_choice_text(servers, {**layer.values, **values}))
         return server.models[0].name, server.base_url
 
     def inside(value: object, where: str) -> object:
@@ -125,8 +125,8 @@ def _with_models_of_lists(layer: Choices, layers: Sequence[Choices], counting: s
             provider, own = _first(layers, f"{role}.provider"), _first(layers, f"{role}.base_url")
             model, url = of(name, provider and provider[1], own and own[1])
             values |= {name: model, f"{role}.base_url": url}
-        elif (found := inside(value, name)) != value:
-            values[name] = found
+        elif (changed := inside(value, name)) != value:
+            values[name] = changed
     if not values:
         return layer
     return replace(
@@ -154,9 +154,9 @@ def _fitting(server: LocalServer, layers: Sequence[Choices]) -> dict[str, int]:
     return fitting
 
 
-def _taken(found: Sequence[LocalServer], values: dict[str, object]) -> str:
+def _choice_text(servers: Sequence[LocalServer], values: dict[str, object]) -> str:
     """Returns which model was taken, what fits it, and how to take another."""
-    server, *others = found
+    server, *others = servers
     text = f"model: {server.text}"
     if _LONGEST_PROMPT in values:
         text += f"; prompts have at most {values[_LONGEST_PROMPT]:,} tokens"

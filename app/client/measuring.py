@@ -152,7 +152,7 @@ class Calls:
         return self.calls * cost.call_microseconds / 1e6
 
 
-def calls_of(problem: Problem, sandbox: Sandbox) -> Calls | None:
+def count_calls(problem: Problem, sandbox: Sandbox) -> Calls | None:
     """Counts the calls of the first seed; None where the problem counts none, or the seed fails.
 
     Raises:
@@ -219,10 +219,10 @@ def measure(
     stopped: Shortfall | None = None
     measured: dict[Trial, Evaluation] = {}
     if problem.probe:
-        done |= (measured := _measured(problem, sandbox, program, problem.probe))
+        done |= (measured := _measure_stage(problem, sandbox, program, problem.probe))
         failure = _failure(problem, program, measured.values())
     for index, stage in enumerate(problem.stages if failure is None else ()):
-        measured = _measured(problem, sandbox, program, stage)
+        measured = _measure_stage(problem, sandbox, program, stage)
         done |= measured
         failure = _failure(problem, program, measured.values())
         if failure is not None:
@@ -253,7 +253,7 @@ def measure(
     )
 
 
-def _measured(
+def _measure_stage(
     problem: Problem, sandbox: Sandbox, program: Program, stage: str
 ) -> dict[Trial, Evaluation]:
     """Runs the trials of a stage, up to the first failure where a program must pass all."""
@@ -280,7 +280,7 @@ def _failure(
     return None
 
 
-def compared(
+def compare_modes(
     sandbox: Sandbox,
     problem: Problem,
     trial: Trial,
@@ -303,17 +303,17 @@ def compared(
     if any(suffix != PYTHON for suffix, _ in job.programs):
         return ""
     player = trial.players[0]
-    there = _in_other_mode(sandbox, problem, trial, programs, job)
+    there = _run_in_other_mode(sandbox, problem, trial, programs, job)
     if alike(player, here, there):
         return ""
-    again = _in_other_mode(sandbox, problem, trial, programs, job)
-    found = differences(player, here, there, again)
+    again = _run_in_other_mode(sandbox, problem, trial, programs, job)
+    differing = differences(player, here, there, again)
     names = {program: name for name, program in problem.baselines.items()}
     seed = names.get(player, player[:12])
     both = here.failure is not None and there.failure is not None
     # The reasons explain why one mode alone fails.
     why = [] if both else reasons(_written(problem, job))
-    return explained(seed, trial.stage, job.mode, found, why)
+    return explained(seed, trial.stage, job.mode, differing, why)
 
 
 def _written(problem: Problem, job: Job) -> list[str]:
@@ -324,7 +324,7 @@ def _written(problem: Problem, job: Job) -> list[str]:
     return [files[name].decode("utf-8", "replace") for name in names]
 
 
-def _in_other_mode(
+def _run_in_other_mode(
     sandbox: Sandbox,
     problem: Problem,
     trial: Trial,
@@ -338,7 +338,7 @@ def _in_other_mode(
     return problem.interpret(trial, programs, outcome)
 
 
-def overhead(sandbox: Sandbox, mode: Mode) -> Overhead:
+def measure_overhead(sandbox: Sandbox, mode: Mode) -> Overhead:
     """Measures the overhead of the sandbox in `mode`.
 
     Raises:

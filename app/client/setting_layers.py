@@ -70,8 +70,8 @@ def named_problem(problem: Sequence[str], config: str | None) -> tuple[list[Path
     places = [around / task, Path(task), Path("examples", task), _EXAMPLES / task]
     if around.name == task:
         places.insert(0, around)
-    found = next((place for place in places if task and place.is_dir()), None)
-    if found is None:
+    folder = next((place for place in places if task and place.is_dir()), None)
+    if folder is None:
         raise UsageError(
             "there is no folder of that name beside the file, here, in examples/ or among the "
             "shipped examples",
@@ -79,7 +79,7 @@ def named_problem(problem: Sequence[str], config: str | None) -> tuple[list[Path
             value=task or "none",
             remedy=f"Name the problem: evoq run PROBLEM --config {file}.",
         )
-    return [found], str(file)
+    return [folder], str(file)
 
 
 def read_layers(

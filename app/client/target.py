@@ -125,7 +125,7 @@ def open_ledger(target: Target, stack: EmbeddedStack | None = None) -> Iterator[
     if target.database_url is not None and target.redis_url is not None:
         with silence_noted(target.database_url, note_on_standard_error):
             require_current_schema(target.database_url)
-            with _store(target.database_url) as store:
+            with _open_store(target.database_url) as store:
                 yield Ledger(store, target.home, target.redis_url, lambda: None)
         return
     assert stack is not None
@@ -133,7 +133,7 @@ def open_ledger(target: Target, stack: EmbeddedStack | None = None) -> Iterator[
         servers = stack.start(workers=workers)
         with (
             silence_noted(servers.database_url, note_on_standard_error),
-            _store(servers.database_url) as store,
+            _open_store(servers.database_url) as store,
         ):
             yield Ledger(store, target.home, servers.redis_url, stack.check)
     finally:
@@ -249,7 +249,7 @@ def without_sandbox(ledger: Ledger, executor: Executor) -> Context:
 
 
 @contextmanager
-def _store(database_url: str) -> Iterator[Store]:
+def _open_store(database_url: str) -> Iterator[Store]:
     store = open_store(database_url, connections=4)
     try:
         yield store

@@ -12,7 +12,7 @@ from app.domain.finite import mean, median, quantile
 from app.reports.arms import ArmRun, Comparison, ProblemComparison, Settings
 from app.reports.decoration import NotMade, attempt
 from app.reports.documents import to_json
-from app.reports.folder import Drawn, drawn, plots
+from app.reports.folder import Drawn, draw_files, plots
 from app.reports.page import code, page, row, rule
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def write(comparison: Comparison, folder: Path) -> Drawn:
     results = folder / "comparison.json"
     text = json.dumps(to_json(document(comparison)), indent=1, allow_nan=False) + "\n"
     results.write_text(text, encoding="utf-8")
-    pictures = drawn(
+    pictures = draw_files(
         {folder / picture(one): partial(_arms, one, comparison.name) for one in comparison.problems}
     )
     texts = {

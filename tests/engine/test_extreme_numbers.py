@@ -24,7 +24,7 @@ from app.reports import comparison, report
 from app.reports.arms import ArmRun, Comparison, ProblemComparison, arm_run
 from app.reports.bands import comparison as comparison_document
 from app.reports.checkpoint import write_checkpoint
-from app.reports.course import course_of
+from app.reports.course import read_course
 from app.reports.documents import RunDocument, to_json
 from app.reports.folder import write
 from app.reports.generations import generations
@@ -146,7 +146,7 @@ def test_every_page_and_document_is_made_of_finite_numbers(ctx: Context):
     toy = extreme()
     run = searched(ctx, toy, "map_elites")
     reader = RunReader(ctx.store, NO_QUEUE, lambda digest: toy, QueueState)
-    course = course_of(ctx.store, run.id)
+    course = read_course(ctx.store, run.id)
     best = course.improvements[-1].program
 
     documents: list[Callable[[], Any]] = [

@@ -27,7 +27,7 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop
 from app.reports.bands import comparison
-from app.reports.course import course_of
+from app.reports.course import read_course
 from app.reports.folder import write_best
 from app.reports.lineage import branches
 from app.reports.metrics import GrowingMetrics, generations_of, metrics_of
@@ -194,7 +194,7 @@ def test_a_champion_that_is_rated_anew_has_one_fitness_everywhere(
     run = played(ctx, toy, budget=8)
 
     shown = evoq("show", "toy-run", "--json").json["best"]
-    summary, course = summarise(ctx.store, run, toy), course_of(ctx.store, run)
+    summary, course = summarise(ctx.store, run, toy), read_course(ctx.store, run)
     write_best(summary, toy, tmp_path)
     with ctx.store.begin() as tx:
         page = program_document(tx, tx.runs.get(run), Program(SEEDS[1]).id, ("smoke", "match"))
@@ -240,7 +240,7 @@ def test_tables_trees_and_comparisons_have_the_fitness_of_the_champion(
         best = tx.history.best(run.id)
     assert best is not None
     assert best.fitness is not None
-    course = course_of(ctx.store, run.id)
+    course = read_course(ctx.store, run.id)
     reader = RunReader(ctx.store, "redis://127.0.0.1:9/0", lambda digest: toy, QueueState)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     [arm] = comparison(ctx.store, "mine").problems[0].arms.values()

@@ -47,7 +47,7 @@ def test_so_is_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.cli.compare.load_problem", lambda *_, strict: problem())
 
     for local in (True, False):
-        compare._planned(
+        compare._plan_runs(
             *(["p"], {"greedy": []}, [1], None, None, []), no_model=True, strict=False, local=local
         )
 

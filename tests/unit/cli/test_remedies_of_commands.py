@@ -95,7 +95,7 @@ def begun_again(*, proposals: int = 4, comparison: str = "first") -> None:
     )
     with pytest.MonkeyPatch.context() as patch, suppress(AttributeError):
         patch.setattr("app.engine.lifecycle.start", lambda *_: None)
-        app.cli.compare._begun(cast(Any, session), comparison, again)
+        app.cli.compare._begin_run(cast(Any, session), comparison, again)
 
 
 def compared(*problems: str) -> None:
@@ -105,7 +105,7 @@ def compared(*problems: str) -> None:
         (folder / "initial_program.py").write_text("x = 1\n")
         (folder / "evaluator.py").write_text("def evaluate(path):\n    return {'a': 1}\n")
     arms = {"a": ["search.strategy=map_elites"]}
-    app.cli.compare._planned(
+    app.cli.compare._plan_runs(
         problems, arms, [1], 4, None, [], no_model=True, strict=False, local=True
     )
 
@@ -210,7 +210,7 @@ ROWS = [
         [lambda: branched("cascaded", ONE, fan_out="1,2,4")],
     ),
     *rows(
-        app.cli.compare._arms,
+        app.cli.compare._settings_of_arms,
         (
             ("", ["small"]),
             "Write NAME:KEY=VALUE, as small:search.islands=1",

@@ -218,7 +218,7 @@ def on_port(use: Callable[[int], Any], *, taken: bool) -> None:
 
 
 def served(port: int, host: str = "127.0.0.1") -> None:
-    server._bound(host, port).close()
+    server._bind(host, port).close()
 
 
 def ports(use: Callable[[int], Any], advice: str, *others: Callable[[], Any]) -> Row:

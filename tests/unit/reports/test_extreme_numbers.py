@@ -17,7 +17,7 @@ from app.domain.search.archive import Elite
 from app.reports.arms import superiority
 from app.reports.bands import ArmBand, band
 from app.reports.course import Improvement, MeasuredProposal
-from app.reports.folder import drawn
+from app.reports.folder import draw_files
 from app.reports.generations import generations
 from app.reports.plots import archive, arms, by_generation, evolution
 from app.reports.view import scale_of
@@ -125,7 +125,7 @@ def test_pictures_of_any_fitness_are_drawn(fitness: list[float], tmp_path: Path)
     seen = course(events(*improving(*fitness)))
     settled = [proposal(n, value, cohort=n // 2) for n, value in enumerate(fitness)]
 
-    made = drawn(
+    made = draw_files(
         {
             tmp_path / "a.png": lambda: evolution(seen, {"a $seed$": fitness[0]}, "$run$"),
             tmp_path / "b.png": lambda: archive(cells, AXES, "run"),
