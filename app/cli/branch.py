@@ -181,7 +181,6 @@ def _return_to_the_shells_folder() -> None:
 def _check(
     pattern: str, given: dict[str, Any], command: list[str] | None, shells: list[str] | None
 ) -> None:
-
     if pattern not in PATTERNS:
         remedy = f"Choose one of {', '.join(PATTERNS)}."
         raise UsageError("unknown pattern", where="PATTERN", value=pattern, remedy=remedy)
@@ -226,7 +225,6 @@ class _Options:
     terms: dict[str, Any]
 
     def command(self, number: int, feedback: str = "", depth: int = 0) -> Command:
-
         variables = {
             "BRANCHING_ATTEMPT": str(number),
             "BRANCHING_FEEDBACK": feedback,
@@ -238,7 +236,6 @@ class _Options:
         return [self.command(number, depth=depth) for number in range(self.n)]
 
     def shell(self, option: str) -> Command | None:
-
         text = self.given[option]
         return Command(["/bin/sh", "-c", text]) if text else None
 
@@ -257,19 +254,16 @@ class _Options:
 
 
 def _speculate(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
     first_wins = not options.given["--all"]
     return Speculate(options.candidates(), first_wins=first_wins, **options.terms)
 
 
 def _best_of_n(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
     commit = not options.given["--no-commit"]
     return BestOfN(options.candidates(), commit=commit, **options.evaluated(), **options.terms)
 
 
 def _cascaded(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
     def task(path: Path, errors: Sequence[str]) -> object:
         return options.command(0, "\n".join(errors))(path)
 
@@ -278,7 +272,6 @@ def _cascaded(options: _Options) -> Callable[[Target], SpeculationOutcome]:
 
 
 def _reflexion(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
     def task(path: Path, attempt: int, feedback: str) -> object:
         return options.command(attempt, feedback)(path)
 
@@ -292,18 +285,15 @@ def _reflexion(options: _Options) -> Callable[[Target], SpeculationOutcome]:
 
 
 def _tree_of_thoughts(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
     return TreeOfThoughts(options.candidates(), **options.levels())
 
 
 def _beam(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
     width = options.given["--width"] or _WIDTH
     return BeamSearch(options.candidates(), beam_width=width, **options.levels())
 
 
 def _tournament(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
     arguments = ["/bin/sh", "-c", options.given["--judge"]]
 
     def judge(first: Path, second: Path) -> int:

@@ -128,7 +128,6 @@ class _Tried:
 
 
 def _try(problem: LoadedProblem, sandbox: Sandbox, *, compare: bool) -> _Tried:
-
     seeds = [measure(problem, sandbox, seed, problem.thresholds) for seed in problem.seeds]
     first = problem.seeds[0]
     validated = measure(validating(problem), sandbox, first) if problem.validation else None
@@ -147,7 +146,6 @@ def _try(problem: LoadedProblem, sandbox: Sandbox, *, compare: bool) -> _Tried:
 
 
 def _print_tried(tried: _Tried, screen: Screen, *, verbose: bool) -> None:
-
     for line in protection_lines(tried.protections, verbose=verbose):
         screen.say(line)
     named = list(zip(tried.names, tried.seeds, strict=True))
@@ -200,7 +198,6 @@ def _differences(
 
 
 def _agreement(problem: LoadedProblem) -> str:
-
     if problem.suffix != PYTHON:
         return "one only, because programs that are not Python have no stand-in"
     return "every seed measures alike in guarded and in compatible mode"
@@ -216,7 +213,6 @@ def _beginning(seeds: Sequence[Measurement]) -> str:
 def _understood(
     problem: LoadedProblem, settings: RunSettings, notices: Sequence[str]
 ) -> dict[str, object]:
-
     job = problem.first_job()
     return {
         "problem": problem.name,

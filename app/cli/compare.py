@@ -251,7 +251,6 @@ def _settings_of_arms(recipes: str, assignments: Sequence[str]) -> dict[str, lis
 
 
 def _require_name(name: str, where: str) -> None:
-
     if not _NAME.fullmatch(name):
         raise UsageError(
             "not a name for an arm or a comparison",

@@ -93,7 +93,6 @@ def _of_problem(
     operator: str | None,
     screen: Screen,
 ) -> None:
-
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     for notice in (*problem.notices, *resolution.notices):
         screen.note(f"notice: {notice}")

@@ -280,7 +280,6 @@ def resume(
 
 
 def _require_possible(target: Target, *, detach: bool, reproducible: bool, dashboard: bool) -> None:
-
     if reproducible and (target.deployed or detach):
         raise UsageError(
             "a reproducible run happens in this one process",

@@ -112,7 +112,6 @@ def _require_program(given: Mapping[str, bool]) -> None:
 
 
 def _show_run(name: str, screen: Screen) -> None:
-
     target = find_target()
     with open_run(name, target) as (ledger, run):
         problem = stored_problem(ledger.store, run)
@@ -286,7 +285,6 @@ def _validated(summary: Summary) -> Table:
 
 
 def _show_program(name: str, beginning: str, screen: Screen, added: _Added) -> None:
-
     with open_run(name) as (ledger, run):
         problem = stored_problem(ledger.store, run)
         with ledger.store.begin() as tx:

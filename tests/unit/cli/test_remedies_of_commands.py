@@ -12,7 +12,7 @@ import pytest
 
 import app.cli.branch
 import app.cli.compare
-import app.cli.doctor
+import app.cli.doctor_models
 import app.cli.evaluate
 import app.cli.export
 import app.cli.new
@@ -521,11 +521,11 @@ def test_a_missing_key_has_a_remedy_that_ends_the_finding(
     for name, value in {"EVOQ_LLM__MODEL": "m", **variables}.items():
         monkeypatch.setenv(name, value)
     target = Target(Path(), None, None)
-    assert remedy in app.cli.doctor._model(target).remedy
+    assert remedy in app.cli.doctor_models.check_model(target).remedy
 
     for name, value in carried_out.items():
         monkeypatch.setenv(name, value)
-    assert remedy not in app.cli.doctor._model(target).remedy
+    assert remedy not in app.cli.doctor_models.check_model(target).remedy
 
 
 OTHERWISE = {
