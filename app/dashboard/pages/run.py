@@ -7,7 +7,6 @@ from functools import partial
 from typing import TypeVar
 
 from nicegui import ui
-from nicegui.events import EChartPointClickEventArguments
 from starlette.requests import Request
 
 from app.dashboard.access import AUTHORISED
@@ -20,6 +19,7 @@ from app.dashboard.pages.layout import (
     heading,
     keep_live,
     mark,
+    opener,
     page,
     say,
     set_text,
@@ -27,10 +27,9 @@ from app.dashboard.pages.layout import (
 from app.dashboard.pages.metric import MetricView
 from app.dashboard.pages.run_tables import MachineryTables, SearchTables
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import shown
+from app.dashboard.pages.text import counted, gain, shown
 from app.dashboard.tail import Tail
 from app.domain.digits import number_text
-from app.domain.finite import difference
 from app.domain.program import ProgramId
 from app.domain.run import Run, RunState
 from app.domain.search.strategy import Ranking
@@ -92,7 +91,7 @@ class _RunView:
         run, base = self._run, f"/run/{self._run.id}"
         with ui.element("div").classes("links"):
             self._state = say("")
-            islands = _counted(run.islands, "island")
+            islands = counted(run.islands, "island")
             say(f"{run.problem_name} · {run.strategy} · {islands} · seed {run.seed}", "grey")
         self._reason = say("", "grey")
         self._waiting = say("", "notice")
@@ -119,13 +118,13 @@ class _RunView:
             "grey",
         )
         self._relative.set_visibility(False)
-        self._chart = Chart("Fitness of proposals and best so far", self._clicked)
+        self._chart = Chart("Fitness of proposals and best so far", opener(run.id, 2))
         self._generations: Chart | None = None
         if has_generations(run):
             heading("Generations")
             say("Means are of the programs that were measured at every stage.", "grey")
             self._generations = Chart("Scores and proposals of generations")
-        self._metric = MetricView(metric, self._clicked)
+        self._metric = MetricView(metric, opener(run.id, 2))
         heading("Outcomes")
         self._outcomes = Chart("What became of the proposals", low=True)
         with columns():
@@ -158,10 +157,6 @@ class _RunView:
             await self.refresh()
 
         return change
-
-    def _clicked(self, click: EChartPointClickEventArguments) -> None:
-        if isinstance(click.data, list) and len(click.data) > 2:
-            ui.navigate.to(f"/run/{self._run.id}/program/{click.data[2]}")
 
     async def refresh(self) -> None:
         """Draws what has changed: counts of the tail, and beside them what SQL alone knows.
@@ -272,10 +267,6 @@ class _RunView:
         )
 
 
-def _counted(count: int, one: str) -> str:
-    return f"{count:,} {one if count == 1 else one + 's'}"
-
-
 def _best(summary: Summary, course: Course) -> _Best | None:
     """Returns the best program: of the tail, unless validation, which SQL alone knows, chose it."""
     chosen = summary.best
@@ -291,11 +282,9 @@ def _remark(summary: Summary, best: _Best | None) -> str:
     if best is None:
         return ""
     gains = [
-        f"{difference(best.fitness, seed.fitness):+.4g} on {shown(name)}"
+        f"{above} on {shown(name)}"
         for name, seed in summary.baselines.items()
-        if summary.run.ranking is Ranking.ABSOLUTE
-        and best.fitness is not None
-        and seed.fitness is not None
+        if summary.run.ranking is Ranking.ABSOLUTE and (above := gain(best.fitness, seed.fitness))
     ]
     return "; ".join(gains[:1] + ["chosen by validation"] * best.validated)
 

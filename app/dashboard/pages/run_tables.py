@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from nicegui import ui
 
-from app.dashboard.pages.layout import Cell, Grid, Link, say, section, set_text, table
+from app.dashboard.pages.layout import Cell, Grid, Link, program_link, say, section, set_text, table
 from app.dashboard.pages.text import shown
 from app.domain.digits import number_texts
 from app.domain.run import Run
@@ -23,7 +23,7 @@ class SearchTables:
 
     def __init__(self, run: Run) -> None:
         """Draws them without rows."""
-        self._base = f"/run/{run.id}"
+        self._run = run.id
         self._improvements = _table(
             "Improvements",
             ("settled", "after", "fitness", "operator", "program"),
@@ -73,7 +73,7 @@ class SearchTables:
     def _example(self, failed: FailureExample) -> Link:
         number, program = str(failed.proposal), failed.program
         page = f"proposal/{number}" if program is None else f"program/{program}"
-        return Link(number, f"{self._base}/{page}")
+        return Link(number, f"/run/{self._run}/{page}")
 
     def _improvement_rows(self, course: Course) -> list[list[Cell]]:
         newest = course.improvements[-MOST_SHOWN:]
@@ -84,7 +84,7 @@ class SearchTables:
                 duration(best.seconds),
                 fitness,
                 best.operator,
-                Link(best.program[:12], f"{self._base}/program/{best.program}"),
+                program_link(self._run, best.program),
             ]
             for best, fitness in reversed(list(zip(newest, texts, strict=True)))
         ]
@@ -95,7 +95,7 @@ class MachineryTables:
 
     def __init__(self, run: Run) -> None:
         """Draws them without rows."""
-        self._base = f"/run/{run.id}"
+        self._run = run.id
         with section("In flight"):
             self._flight = Grid(
                 ("stage", "in flight", "limit", "rate and time of a step"),
@@ -221,7 +221,7 @@ class MachineryTables:
         program, failure = validated.measured.program, validated.failure
         what = ", ".join(validated.names)
         return [
-            Link(program[:12], f"{self._base}/program/{program}"),
+            program_link(self._run, program),
             failure.kind.value if failure else measured,
             searched,
             shown(what or ("of the search" if validated.admitted else "")),
