@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import workers.lifecycle
-from app import bootstrap
+from app.bootstrap.worker import worker_context
 
 # Celery's option `-A` finds the application here.
 from app.celery import app as app
@@ -149,7 +149,7 @@ def problem() -> Problem:
 
 def simulated_context(settings: Settings | None = None) -> Context:
     """Returns the worker's context with a simulated sandbox, problem and, by default, model."""
-    real = bootstrap.worker_context(settings)
+    real = worker_context(settings)
     simulated = problem()
     sandbox = SimulatedSandbox(
         float(os.environ.get("SIMULATED_EVALUATION_SECONDS", "0")),

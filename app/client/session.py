@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from app import bootstrap
 from app.adapters.queue.inline import InlineExecutor
+from app.bootstrap.ledger import context
 from app.client.following import (
     POLL_SECONDS,
     Deadline,
@@ -22,7 +22,8 @@ from app.client.local_state import is_held, run_lock, work_lock
 from app.client.measuring import open_sandbox
 from app.client.notes import Notes
 from app.client.protections import lines_of_workers, protection_lines
-from app.client.target import Ledger, Target, embedded_stack, open_ledger, require_queue, with_queue
+from app.client.queue import with_queue
+from app.client.target import Ledger, Target, embedded_stack, open_ledger, require_queue
 from app.config.settings import Owner, PriceSettings, QueueSettings, RunSettings, SandboxSettings
 from app.domain.problem import Evaluator
 from app.domain.run import Run
@@ -145,7 +146,7 @@ def open_session(
         if servers is None:
             ledger = stack.enter_context(open_ledger(target))
             executor = InlineExecutor()
-            ctx = bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
+            ctx = context(ledger.store, executor, sandbox, keep_leases=False)
             _pause_left_behind(ctx, target.home, resumed, notes, alone=alone)
             yield RunSession(
                 *(ctx, notes, ledger, target.home), inline=executor, patience_seconds=patience

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.doctor import _places
+from app.cli.doctor_services import _places
 from app.domain.problem import Job, Outcome
 from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps

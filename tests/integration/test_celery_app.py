@@ -13,8 +13,8 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from app import bootstrap
 from app.adapters.queue.address import broker_url
+from app.bootstrap import worker as bootstrap
 from app.celery import (
     IDLE_SECONDS,
     PRODUCE_SECONDS,

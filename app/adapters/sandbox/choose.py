@@ -154,10 +154,9 @@ def _open_containers(
 def _clear_containers(settings: SandboxSettings) -> int:
     if not engine_answers(_ANSWER_SECONDS):
         return 0
-    from app.adapters.sandbox.containers import ENGINE_SECONDS
-    from app.adapters.sandbox.orphans import remove_orphans
+    from app.adapters.sandbox import containers
 
-    return remove_orphans(ENGINE_SECONDS, settings.owner)
+    return containers.clear_orphans(settings.owner)
 
 
 def _check_engine(deployed: bool) -> Check:

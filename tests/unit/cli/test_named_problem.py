@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.client.plan import load_problem, named_problem, plan_run, read_layers
+from app.client.plan import plan_run
+from app.client.setting_layers import load_problem, named_problem, read_layers
 from app.config.foreign_names import (
     _EARLIER,
     _FUNSEARCH_LITE,

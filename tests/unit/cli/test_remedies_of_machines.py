@@ -23,7 +23,7 @@ from app.adapters.model.providers import vllm_engine
 from app.adapters.model.providers.vllm_engine import EngineRequest, VllmEngine, VllmLaunch
 from app.adapters.sandbox import docker
 from app.adapters.store import outage
-from app.bootstrap import worker_engine
+from app.bootstrap.worker import worker_engine
 from app.client import target
 from app.config.layers import from_environment
 from app.dashboard import server
@@ -220,7 +220,7 @@ def on_port(use: Callable[[int], Any], *, taken: bool) -> None:
 
 
 def served(port: int, host: str = "127.0.0.1") -> None:
-    server._bound(host, port).close()
+    server._bind(host, port).close()
 
 
 def ports(use: Callable[[int], Any], advice: str, *others: Callable[[], Any]) -> Row:

@@ -19,7 +19,7 @@ from app.adapters.queue.address import broker_url
 from app.adapters.sandbox.docker import ENGINES_OWN, profile
 from app.celery import configuration
 from app.cli import doctor
-from app.cli.evaluate import _content
+from app.cli.evaluate import _read_content
 from app.cli.export import _explaining
 from app.cli.play import _opponent
 from app.cli.replay import recorded, replay
@@ -206,9 +206,9 @@ ROWS = [
         [lambda: profile(str(written("p.json", PROFILE.read_text())), PROFILE)],
     ),
     Row(
-        lambda: _content(Path("absent.py")),
+        lambda: _read_content(Path("absent.py")),
         "Check the path",
-        [lambda: _content(written("p.py", ""))],
+        [lambda: _read_content(written("p.py", ""))],
     ),
     Row(
         lambda: output("absent/file"),
@@ -399,8 +399,10 @@ COLLECTED = {
     *("app.adapters.sandbox.dependencies", "app.adapters.sandbox.environments"),
     *("app.adapters.sandbox.installation", "app.adapters.sandbox.warm_sandbox"),
     *("app.cli.application", "app.cli.branch", "app.cli.compare", "app.cli.doctor"),
+    *("app.cli.doctor_models", "app.cli.doctor_services"),
     *("app.cli.evaluate", "app.cli.export", "app.client.local_model", "app.client.local_state"),
-    *("app.cli.mock_llm", "app.cli.new", "app.cli.errors", "app.client.plan", "app.cli.prompt"),
+    *("app.cli.mock_llm", "app.cli.new", "app.cli.errors", "app.cli.prompt"),
+    *("app.client.setting_layers", "app.client.adjustments", "app.client.requirements"),
     *(
         "app.cli.run",
         "app.cli.show",

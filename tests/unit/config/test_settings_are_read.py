@@ -56,7 +56,7 @@ ITEM = re.compile(r"^\* `(EVOQ_\w+)`", re.MULTILINE)
 """Variables that the page lists below its tables."""
 NO_READERS = (
     *("app/config/settings.py", "app/config/checks.py", "app/config/mix.py"),
-    *("app/cli/doctor.py", "app/cli/prompt.py", "app/reports/", "app/dashboard/"),
+    *("app/cli/doctor", "app/cli/prompt.py", "app/reports/", "app/dashboard/"),
 )
 """Where settings are defined and checked, and where they are shown."""
 

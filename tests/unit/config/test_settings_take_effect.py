@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from sqlalchemy.pool import QueuePool
 
-from app import bootstrap
 from app.adapters.model.choose import Providers
 from app.adapters.model.congestion.circuit_breaker import BreakerRules
 from app.adapters.model.congestion.silence import FEWEST
@@ -31,7 +30,8 @@ from app.adapters.sandbox import choose, containers, orphans
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.process import ProcessSandbox
-from app.adapters.store import leases, worker_time
+from app.bootstrap import worker as bootstrap
+from app.bootstrap.settings import process_limits
 from app.cli import dashboard
 from app.config.layers import from_assignments, problem_options
 from app.config.models import ModelSettings
@@ -245,7 +245,7 @@ def recorded_worker(kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Worker,
     def record(store: object, worker: Worker, *places: object, **more: object) -> None:
         raise _WorkerOfTest(worker, more["protections"])
 
-    monkeypatch.setattr(worker_time, "WorkerTimeRecorder", record)
+    monkeypatch.setattr(bootstrap, "WorkerTimeRecorder", record)
     ctx: Any = SimpleNamespace(store=None, sandbox=SimpleNamespace(protections=list))
     with pytest.raises(_WorkerOfTest) as caught:
         bootstrap.with_worker_time(ctx, {kind}, lambda faults: None)
@@ -334,7 +334,7 @@ def test_the_pace_of_a_worker_is_that_of_its_variables(
 
         keep = None
 
-    monkeypatch.setattr(leases, "LeaseRenewer", Renewer)
+    monkeypatch.setattr("app.bootstrap.ledger.LeaseRenewer", Renewer)
     for name in ("LEASE_SECONDS", "REDELIVER_SECONDS", "ATTEMPTS"):
         monkeypatch.delenv(f"EVOQ_QUEUE__{name}", raising=False)
     assert worker().pace == Pace(30.0, 30.0, attempts=5)
@@ -403,10 +403,8 @@ def test_an_engine_serves_its_metrics_where_a_port_is_given(
 def test_the_limits_of_a_process_are_those_of_its_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ledger: Any = None
-
     def limits() -> ProcessLimits:
-        return bootstrap.Models(ledger, settings=Settings())._limits
+        return process_limits(Settings())
 
     for name in ("REDIS_URL", *(f"LLM_{part}" for part in LIMITS_OF_A_PROCESS)):
         monkeypatch.delenv(f"EVOQ_{name}", raising=False)
