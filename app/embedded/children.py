@@ -48,12 +48,12 @@ class Ending:
 
 
 class Process(Protocol):
-    """What is used of `subprocess.Popen`."""
+    """A process as `subprocess.Popen` and `app.embedded.forks.ForkedProcess` show it."""
 
-    pid: int
-
+    @property
+    def pid(self) -> int: ...
     def poll(self) -> int | None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
+    def wait(self, timeout: float | None = None) -> object: ...
     def send_signal(self, sig: signal.Signals, /) -> None: ...
 
 
@@ -94,7 +94,7 @@ class ChildProcess:
         """Ends the program in order, then kills what is left of its session.  Idempotent."""
         self.request_end()
         waited = 0.0 if self._requested_at is None else self._clock() - self._requested_at
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
             self._process.wait(max(0.0, self._ending.grace_seconds - waited))
         _kill_session(self._process.pid)
         self._process.wait()
@@ -130,23 +130,50 @@ def launch(
     Raises:
       EmbeddedError: The log or the record cannot be written.
     """
+    launcher = [sys.executable, "-I", "-S", str(LAUNCHER)]
+    numbers = (os.getpid(), int(ending.orphaned), -1 if uid is None else uid)
+
+    def begin(output: int) -> Process:
+        return subprocess.Popen(
+            [*launcher, *map(str, numbers), *command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+    return start_child(name, begin, folder=folder, log=log, record=record, ending=ending)
+
+
+def start_child(
+    name: str,
+    begin: Callable[[int], Process],
+    *,
+    folder: Path,
+    log: Path,
+    record: Path,
+    ending: Ending,
+) -> ChildProcess:
+    """Starts a process and records its identity; see `launch`.
+
+    Args:
+      name: The process's name in messages and in its record.
+      begin: Starts the process; its argument is the descriptor of the log.
+      folder: The working directory, as messages name it.
+      log: A file that is opened for appending.
+      record: Where the process's identity is kept until it has ended.
+      ending: How the process will be ended.
+
+    Raises:
+      EmbeddedError: The log or the record cannot be written.
+    """
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        record.parent.mkdir(parents=True, exist_ok=True)
+        for path in (log, record):
+            path.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", str(LAUNCHER)),
-                    *(str(os.getpid()), str(int(ending.orphaned)), str(-1 if uid is None else uid)),
-                    *command,
-                ],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
+            process = begin(output.fileno())
         write_record(record, name, process.pid)
     except OSError as error:
         raise EmbeddedError(

@@ -135,7 +135,6 @@ class RestartedProcess:
 
         Raises:
           EmbeddedError: The process cannot be started.
-          Forked: In the process itself, where it is forked.
         """
         self._spec = spec
         self._root = root
@@ -156,7 +155,6 @@ class RestartedProcess:
 
         Raises:
           EmbeddedError: The process failed too often and is given up; raised once.
-          Forked: In the process itself, where it is forked.
         """
         if self._restart_at is not None:
             if time.monotonic() < self._restart_at:
@@ -187,7 +185,7 @@ class RestartedProcess:
         self._restart_at = None
         self._started_at = time.monotonic()
         spec = self._spec
-        forked = spec.forked and self._imports.fork(spec.environment)
+        forked = spec.forked and self._imports.can_fork(spec.environment)
         begin, interpreter = (fork, ()) if forked else (launch, (sys.executable, "-m"))
         self._child = begin(
             spec.name,
