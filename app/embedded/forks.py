@@ -15,12 +15,11 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 import psutil
 
-from app.embedded.children import ChildProcess, Ending, start_child
+from app.embedded.children import ChildProcess, ChildSpec, start_child
 from app.embedded.launch import end_with_parent
 from app.startup import collect_as_usual
 
@@ -73,26 +72,8 @@ class ForkedProcess(psutil.Process):
             super().send_signal(sig)
 
 
-def fork(
-    name: str,
-    command: Sequence[str],
-    *,
-    folder: Path,
-    log: Path,
-    record: Path,
-    ending: Ending,
-    environment: Mapping[str, str],
-) -> ChildProcess:
+def fork(spec: ChildSpec) -> ChildProcess:
     """Forks a process for a Celery command; see `app.embedded.children.launch`.
-
-    Args:
-      name: The process's name in messages and in its record.
-      command: `celery` and its arguments.
-      folder: The working directory.
-      log: Both outputs are appended to this file.
-      record: Where the process's identity is kept until it has ended.
-      ending: How it will be ended.
-      environment: The whole environment of the process.
 
     Raises:
       EmbeddedError: The log or the record cannot be written.
@@ -102,10 +83,10 @@ def fork(
     def begin(output: int) -> ForkedProcess:
         pid = os.fork()
         if pid == 0:
-            _run_child(parent, command, folder, output, ending, environment)
+            _run_child(parent, spec, output)
         return ForkedProcess(pid)
 
-    return start_child(name, begin, folder=folder, log=log, record=record, ending=ending)
+    return start_child(spec, begin)
 
 
 def run_celery(command: Sequence[str]) -> NoReturn:
@@ -134,14 +115,7 @@ def _import() -> None:
         importlib.import_module(name)
 
 
-def _run_child(
-    parent: int,
-    command: Sequence[str],
-    folder: Path,
-    output: int,
-    ending: Ending,
-    environment: Mapping[str, str],
-) -> NoReturn:
+def _run_child(parent: int, spec: ChildSpec, output: int) -> NoReturn:
     """Runs the command in a forked child, which never returns to the supervisor's frames."""
     status: object = 1
     try:
@@ -151,18 +125,20 @@ def _run_child(
         for source, target in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
             os.dup2(source, target)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        os.chdir(folder)
-        os.environ.clear()
-        os.environ.update(environment)
+        os.chdir(spec.folder)
+        if spec.environment is not None:
+            os.environ.clear()
+            os.environ.update(spec.environment)
         # The new environment may name another folder for temporary files.
         tempfile.tempdir = None
         collect_as_usual()
-        end_with_parent(parent, int(ending.orphaned))
-        run_celery(command)
+        end_with_parent(parent, int(spec.ending.orphaned))
+        run_celery(spec.command)
     except SystemExit as ended:
         status = ended.code or 0
         if isinstance(status, str):
             print(status, file=sys.stderr)
+        # The exit functions give back what this process holds; `os._exit` calls none of them.
         atexit._run_exitfuncs()
         sys.stdout.flush()
     except BaseException:

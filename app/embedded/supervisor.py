@@ -77,7 +77,7 @@ class Supervisor:
         if self._workers:
             self._imports.begin()
         answer: Endpoints | EmbeddedError
-        with self._listening() as listener:
+        with self._listen() as listener:
             try:
                 answer = self._start_servers()
             except EmbeddedError as error:
@@ -86,7 +86,7 @@ class Supervisor:
         return 0 if isinstance(answer, Endpoints) else 1
 
     @contextmanager
-    def _listening(self) -> Iterator[socket.socket]:
+    def _listen(self) -> Iterator[socket.socket]:
         """Accepts clients during the block; afterwards ends every process of the stack."""
         folder = open_socket_folder(self._root, None)
         address = self._root / ADDRESS
