@@ -14,7 +14,8 @@ import socket
 import threading
 import time
 import uuid
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,6 +37,7 @@ from app.domain.problem import Evaluator, Job, Outcome, Problem, ProblemDigest
 from app.domain.run import Run
 from app.domain.search.shares import NEWCOMERS
 from app.engine.context import Context, Pace
+from app.engine.process import LeaseKind, Result, Subject, nothing
 from app.ports.protocols import (
     NEVER,
     Embedder,
@@ -56,6 +58,9 @@ if TYPE_CHECKING:
     from app.adapters.model.choose import Providers
     from app.adapters.model.providers.vllm_engine import VllmEngine
     from app.adapters.queue.celery import CeleryExecutor
+    from app.adapters.queue.live_moves import LiveMoves
+    from app.adapters.store.group_commit import GroupCommit
+    from app.adapters.store.leases import LeaseRenewer
     from app.adapters.store.sql import SqlStore
     from app.adapters.store.worker_time import WorkerTimeRecorder
 
@@ -111,7 +116,7 @@ def worker_context(settings: Settings | None = None) -> Context:
     if settings.redis_url is None:
         return built
     moves = LiveMoves(client_url(settings.redis_url.get_secret_value()))
-    return replace(built, show_moves=moves.show)
+    return _with_process(built, moves=moves)
 
 
 def _require_schema(store: Store, database_url: str) -> None:
@@ -203,7 +208,12 @@ def with_worker_time(
         report=report,
     )
     recorder.start()
-    return replace(ctx, work=recorder.work), recorder
+    return _with_process(ctx, recorder=recorder), recorder
+
+
+def _with_process(ctx: Context, **parts: Any) -> Context:
+    assert isinstance(ctx.process, WorkerProcess)
+    return replace(ctx, process=replace(ctx.process, **parts))
 
 
 def _places(ctx: Context, queues: Collection[str]) -> Capacity:
@@ -274,10 +284,14 @@ def context(
 
     pace = queue or QueueSettings()
     models, problems = Models(store, engine, settings), ProblemCatalogue(store)
-    built = Context(
+    leases = None
+    if keep_leases:
+        from app.adapters.store.leases import LeaseRenewer
+
+        leases = LeaseRenewer(store, pace.lease_seconds, listen)
+    return Context(
         store=store,
         model=models,
-        place=models.place,
         embedder=models.embedder,
         sandbox=sandbox,
         executor=executor,
@@ -285,14 +299,8 @@ def context(
         limited=problems.limited,
         operators=operators(ask),
         pace=Pace(pace.lease_seconds, pace.redeliver_seconds, attempts=pace.attempts),
-        share=GroupCommit().share,
-        wait=time.sleep,
+        process=WorkerProcess(GroupCommit(), models, leases),
     )
-    if keep_leases:
-        from app.adapters.store.leases import LeaseRenewer
-
-        return replace(built, keep=LeaseRenewer(store, pace.lease_seconds, listen).keep)
-    return built
 
 
 def load_problem(
@@ -304,6 +312,57 @@ def load_problem(
 ) -> Problem:
     """Loads a problem from the disk; see `app.adapters.problems`."""
     return load(paths, config=config, strict=strict, options=options or {})
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerProcess:
+    """A process whose threads run steps at once; see `app.engine.process.Process`.
+
+    Attributes:
+      groups: Let threads share a transaction.
+      models: Have the places that conversations take; None where nothing limits them.
+      leases: Renews leases; None where no other worker works.
+      recorder: Records the time of the worker; None where the process is no worker.
+      moves: Shows the moves of games; None where nobody can see them.
+    """
+
+    groups: GroupCommit
+    models: Models | None = None
+    leases: LeaseRenewer | None = None
+    recorder: WorkerTimeRecorder | None = None
+    moves: LiveMoves | None = None
+
+    def keep_lease(self, kind: LeaseKind, subject: int) -> AbstractContextManager[Stop]:
+        """See `Process.keep_lease`."""
+        return nullcontext(NEVER) if self.leases is None else self.leases.keep(kind, subject)
+
+    def count_work(self, run: int) -> AbstractContextManager[None]:
+        """See `Process.count_work`."""
+        return nullcontext() if self.recorder is None else self.recorder.work(run)
+
+    def take_place(self, run: Run) -> AbstractContextManager[Callable[[], None]]:
+        """See `Process.take_place`."""
+        return nullcontext(lambda: None) if self.models is None else self.models.place(run)
+
+    def wait(self, seconds: float) -> None:
+        """See `Process.wait`."""
+        time.sleep(seconds)
+
+    def show_moves(self, trial: int, moves: Sequence[str]) -> None:
+        """See `Process.show_moves`."""
+        if self.moves is not None:
+            self.moves.show(trial, moves)
+
+    def share(
+        self,
+        kind: Hashable,
+        subjects: Sequence[Subject],
+        work: Callable[[Sequence[Subject]], Sequence[Result]],
+        after: Callable[[Sequence[Result]], None] = nothing,
+        /,
+    ) -> list[Result]:
+        """See `Process.share`."""
+        return self.groups.share(kind, subjects, work, after)
 
 
 class LazySandbox:
@@ -452,7 +511,7 @@ class Models:
         return self._providers
 
     def place(self, run: Run) -> AbstractContextManager[Callable[[], None]]:
-        """See `app.engine.context.Context.place`."""
+        """See `app.engine.process.Process.take_place`."""
         self(run)
         with self._lock:
             places = self._places.setdefault(run.id, ModelPlaces(partial(self._limit, run.id)))

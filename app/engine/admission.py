@@ -148,7 +148,9 @@ class Offer:
     entrants: Sequence[Entrant]
 
 
-def admit(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> None:
+def admit(
+    ctx: Context, tx: Transaction, run: Run, strategy: Strategy, offers: Sequence[Offer]
+) -> None:
     """Offers programs of cohorts to their islands, in the islands' order, and emits the outcome.
 
     Islands are locked first for seeds, and while the grid is still being learnt, because the grid
@@ -158,26 +160,27 @@ def admit(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> N
     learning = any(axis.provisional or not axis.ranged for axis in run.axes)
     locked: Sequence[IslandView] = ()
     if learning or any(offer.cohort.seeding for offer in offers):
-        locked = _locked(tx, run, offers)
-        run = _with_grid(tx, run, offers)
+        locked = _lock_islands(tx, run, offers)
+        run = _close_ranges(tx, run, offers)
+        strategy = ctx.strategy(run)
     entering = [
         member.id
         for offer in offers
         for entrant in offer.entrants
         if (member := offer.cohort.member(entrant.program)) is not None
     ]
-    admission = Admission(tx, run, ctx.strategy(run), locked, entering)
+    admission = Admission(tx, run, strategy, locked, entering)
     taken = [
         entrant
         for offer in offers
         for entrant in offer.entrants
-        if _taken(admission, tx, offer.cohort, entrant)
+        if _offer_to_islands(admission, tx, offer.cohort, entrant)
     ]
     if taken:
         _announce_best(admission, tx, taken)
 
 
-def _locked(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Sequence[IslandView]:
+def _lock_islands(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Sequence[IslandView]:
     """Locks the islands of offers in index order."""
     if any(offer.cohort.seeding for offer in offers):
         return tx.archive.islands(run.id, lock=True)
@@ -185,8 +188,8 @@ def _locked(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Sequence[Isla
     return [tx.archive.island(run.id, index, lock=True) for index in indexes]
 
 
-def _with_grid(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Run:
-    """Returns the run with the grid it has once its islands are locked, every range closed."""
+def _close_ranges(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Run:
+    """Returns the run with the grid it has once its islands are locked; closes its open ranges."""
     run = tx.runs.get(run.id)
     if all(axis.ranged for axis in run.axes):
         return run
@@ -195,7 +198,9 @@ def _with_grid(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Run:
     return tx.runs.get(run.id)
 
 
-def _taken(admission: Admission, tx: Transaction, cohort: Cohort, entrant: Entrant) -> bool:
+def _offer_to_islands(
+    admission: Admission, tx: Transaction, cohort: Cohort, entrant: Entrant
+) -> bool:
     """Offers a program to each of its islands; returns whether one took it."""
     member = cohort.member(entrant.program)
     draft = member.draft if member else None
@@ -205,11 +210,11 @@ def _taken(admission: Admission, tx: Transaction, cohort: Cohort, entrant: Entra
         epoch = draft.epoch if draft else admission.epoch(island)
         decision = admission.offer(entrant, island, epoch)
         taken |= decision.elite is not None
-        tx.events.emit(admission.run.id, _offered(cohort, member, entrant, island, decision))
+        tx.events.emit(admission.run.id, _outcome(cohort, member, entrant, island, decision))
     return taken
 
 
-def _offered(
+def _outcome(
     cohort: Cohort, member: Member | None, entrant: Entrant, island: int, decision: Decision
 ) -> Founded | Admitted | Refused:
     """Returns the event of a program that was offered to an island."""

@@ -82,7 +82,7 @@ def shared_capacity(tx: Transaction, run: Run) -> Capacity:
     return Capacity(model, sandbox)
 
 
-def resized(
+def resize(
     tx: Transaction, run: Run, measures: Pressure, capacity: Capacity, *, most: int, least: int
 ) -> Run:
     """Returns the run with the limits that hold now; stores them where they differ."""

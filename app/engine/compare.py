@@ -18,7 +18,7 @@ Similarity: TypeAlias = Callable[[str, str], float]
 """How alike two source texts are, up to 1."""
 
 
-def compared(ctx: Context, run: Run, generated: GeneratedChildren) -> GeneratedChildren:
+def compare(ctx: Context, run: Run, generated: GeneratedChildren) -> GeneratedChildren:
     """Returns children with the programs that they are too similar to; nothing is locked meanwhile.
 
     Raises:
@@ -39,13 +39,13 @@ def compared(ctx: Context, run: Run, generated: GeneratedChildren) -> GeneratedC
         return generated
     measure = _measure(ctx, run, [program.source for program in (*children.values(), *others)])
     nearest = {place: _nearest(child, others, measure) for place, child in children.items()}
-    near = {place: each for place, each in nearest.items() if each and each.similarity >= least}
+    near = {place: one for place, one in nearest.items() if one and one.similarity >= least}
     return replace(generated, near=near)
 
 
 def _measure(ctx: Context, run: Run, texts: Sequence[str]) -> Similarity:
     """Returns how alike two of these texts are: by their embeddings, where a model makes some."""
-    embedder = ctx.embedder(run)
+    embedder = None if ctx.embedder is None else ctx.embedder(run)
     if embedder is None:
         return similarity
     vectors = dict(zip(texts, embedder.embed(texts), strict=True))

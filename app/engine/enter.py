@@ -14,6 +14,7 @@ from app.engine.advance import Advance, advance, closes, emit_cut, emit_failed
 from app.engine.context import Context
 from app.engine.enqueue import enqueue
 from app.engine.games import emit_closed
+from app.engine.lease import save
 from app.ports.ledger import Transaction
 from app.ports.records import LeasedProposals, MemberResult
 
@@ -78,14 +79,15 @@ class GeneratedChildren:
         ]
 
 
-def enter(ctx: Context, run: Run, generated: Sequence[GeneratedChildren]) -> None:
+def enter_children(ctx: Context, run: Run, generated: Sequence[GeneratedChildren]) -> None:
     """Enters the children of proposals of a run, each once, and advances their cohorts."""
-    proposals = [member.id for each in generated for member in each.members]
+    proposals = [member.id for one in generated for member in one.members]
+    entering, enqueueing = partial(_enter_once, ctx), partial(enqueue, ctx)
     with ctx.tracing.span("enter", run, proposals=proposals):
-        ctx.share(("enter", run.id), generated, partial(_enter, ctx), partial(enqueue, ctx))
+        save(ctx, run, ("enter", run.id), generated, entering, enqueueing)
 
 
-def _enter(ctx: Context, generated: Sequence[GeneratedChildren]) -> list[Advance | None]:
+def _enter_once(ctx: Context, generated: Sequence[GeneratedChildren]) -> list[Advance | None]:
     distinct = {proposals.leased.id: proposals for proposals in generated}
     children = [child for proposals in distinct.values() for child in proposals.children]
     with ctx.store.begin() as tx:
@@ -93,14 +95,15 @@ def _enter(ctx: Context, generated: Sequence[GeneratedChildren]) -> list[Advance
         run, planned = tx.cohorts.lock_planned(
             [member.id for proposals in distinct.values() for member in proposals.members]
         )
-        left = [_left(proposals, planned) for proposals in distinct.values()]
-        entered = _entered(ctx, tx, run, [proposals for proposals in left if proposals.members])
+        unsettled = [_unsettled(proposals, planned) for proposals in distinct.values()]
+        entering = [proposals for proposals in unsettled if proposals.members]
+        advances = _enter_unsettled(ctx, tx, run, entering) if entering else {}
         if run.reason:
             tx.runs.explain(run.id, "")
-    return [entered.pop(proposals.leased.cohort.id, None) for proposals in generated]
+    return [advances.pop(proposals.leased.cohort.id, None) for proposals in generated]
 
 
-def _left(generated: GeneratedChildren, planned: set[int]) -> GeneratedChildren:
+def _unsettled(generated: GeneratedChildren, planned: set[int]) -> GeneratedChildren:
     """Returns the children of members that have none yet; the others were settled meanwhile."""
     kept = [place for place, member in enumerate(generated.members) if member.id in planned]
     if len(kept) == len(generated.members):
@@ -115,13 +118,12 @@ def _left(generated: GeneratedChildren, planned: set[int]) -> GeneratedChildren:
     )
 
 
-def _entered(
+def _enter_unsettled(
     ctx: Context, tx: Transaction, run: Run, generated: Sequence[GeneratedChildren]
 ) -> dict[CohortId, Advance]:
-    if not generated:
-        return {}
     wanted = {claim for proposals in generated for claim in proposals.claims if claim}
     free = tx.programs.claim_fingerprints(run.id, sorted(wanted))
+    strategy = ctx.strategy(run)
     results: list[MemberResult] = []
     cohorts: dict[CohortId, Cohort] = {}
     sizes: dict[CohortId, int] = {}
@@ -129,7 +131,7 @@ def _entered(
         rows = zip(proposals.members, proposals.children, proposals.claims, strict=True)
         cohort = proposals.leased.cohort
         mine = [
-            _entry(tx, run, cohort, m, child, claim, free, proposals.near.get(place))
+            _enter_child(tx, run, cohort, m, child, claim, free, proposals.near.get(place))
             for place, (m, child, claim) in enumerate(rows)
         ]
         results += mine
@@ -140,19 +142,15 @@ def _entered(
         sizes[cohort.id] = proposals.leased.size
     tx.cohorts.enter(list(cohorts.values()), results)
     complete = _complete(tx, cohorts, sizes)
-    going = [cohort for cohort in complete.values() if cohort.living]
-    advances = advance(ctx, tx, run, going) if going else {}
+    living = [cohort for cohort in complete.values() if cohort.living]
+    advances = advance(ctx, tx, run, strategy, living) if living else {}
     for cohort in complete.values():
-        if not cohort.living and closes(ctx.strategy(run), cohort, ()):
-            emit_closed(tx, run, ctx.problem(run.problem), cohort)
-    return {
-        cohort: _with_settled(
-            advances.get(cohort)
-            or Advance(run, closed=closes(ctx.strategy(run), complete[cohort], ())),
-            entered,
-        )
-        for cohort, entered in cohorts.items()
-    }
+        if not cohort.living:
+            closed = closes(strategy, cohort, ())
+            advances[cohort.id] = Advance(run, closed=closed)
+            if closed:
+                emit_closed(tx, run, ctx.problem(run.problem), cohort)
+    return {cohort.id: _with_settled(advances[cohort.id], cohort) for cohort in cohorts.values()}
 
 
 def _member(cohort: Cohort, member: Member, result: MemberResult) -> Member:
@@ -178,7 +176,7 @@ def _with_settled(before: Advance, cohort: Cohort) -> Advance:
     return replace(before, settled=(*settled, *before.settled))
 
 
-def _entry(
+def _enter_child(
     tx: Transaction,
     run: Run,
     cohort: Cohort,
@@ -188,13 +186,11 @@ def _entry(
     free: set[Claim],
     near: Near | None,
 ) -> MemberResult:
-    """Returns how a member enters; takes its child's claim out of those that are free."""
+    """Emits what a member settles by, if it does; removes its child's claim from the free ones."""
     if isinstance(child, Unasked):
-        emit_cut(tx, run, cohort, member, CutReason.CANCELLED, child.reason)
-        return MemberResult(member.id, State.CUT, cut=CutReason.CANCELLED)
+        return emit_cut(tx, run, cohort, member, CutReason.CANCELLED, child.reason)
     if isinstance(child, Failure):
-        emit_failed(tx, run, cohort, member, child.kind)
-        return MemberResult(member.id, State.FAILED, failure=child)
+        return emit_failed(tx, run, cohort, member, child)
     entered = MemberResult(
         member.id, State.TESTING, child.program.id, child.changes, point=child.point
     )

@@ -16,9 +16,9 @@ from app.domain.search.archive import scaled
 from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.cohort import ProposalId, State
 from app.domain.search.nested import slice_of
-from app.engine.attempt import stop
 from app.engine.context import Context
-from app.engine.founding import found
+from app.engine.founding import found_run
+from app.engine.lease import stop
 from app.ports.ledger import Transaction
 from app.ports.protocols import Misconfigured, Store
 from app.ports.records import InsideRun, LeasedProposals, NewRun
@@ -35,12 +35,11 @@ _GOING = (RunState.RUNNING, RunState.PAUSED)
 _STOPPED = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED)
 
 
-def searched(ctx: Context, run: Run, leased: LeasedProposals, draft: Draft) -> Child | None:
-    """Returns the child that the run inside a leased proposal found.
+def search_inside(ctx: Context, run: Run, leased: LeasedProposals, draft: Draft) -> Child | None:
+    """Returns the child that the run inside a leased proposal found; begins that run.
 
     Returns:
-      None while that run goes on, whose end enqueues the proposal again: it is begun if it was not,
-      and the lease is given back.
+      None while that run goes on, whose end enqueues the proposal again; the lease is given back.
 
     Raises:
       Misconfigured: The recipe of runs inside is not installed here.
@@ -95,7 +94,7 @@ def _begin(
         parent=leased.id,
         in_process=run.in_process,
     )
-    inside, proposals = found(ctx, tx, problem, new, tuple(dict.fromkeys(draft.parents)))
+    inside, proposals = found_run(ctx, tx, problem, new, tuple(dict.fromkeys(draft.parents)))
     if not tx.runs.goes_on(run.id):
         _stop(tx, inside.id, RunState.CANCELLED)
         return []
@@ -133,7 +132,7 @@ def _keep_going(ctx: Context, run: Run, inside: Run) -> None:
     stop(ctx, run.id, state, f"{inside.name} is {inside.state.value}: {inside.reason}")
 
 
-def wanted(tx: Transaction, inside: Run) -> RunState:
+def wanted_state(tx: Transaction, inside: Run) -> RunState:
     """Returns the state that a run inside is to have, by its proposal and the run around it."""
     if inside.parent is None:
         return RunState.RUNNING
@@ -144,7 +143,7 @@ def wanted(tx: Transaction, inside: Run) -> RunState:
 
 
 def stop_with_the_run_around(ctx: Context, run: int, state: RunState) -> None:
-    """Pauses or cancels a run inside; see `wanted`."""
+    """Pauses or cancels a run inside; see `wanted_state`."""
     with ctx.store.begin() as tx:
         _stop(tx, run, state)
 

@@ -4,14 +4,14 @@ from app.domain.events import Cancelled, Paused, Resumed
 from app.domain.problem import Problem
 from app.domain.run import Revision, Run, RunState
 from app.domain.search.budget import Budget, spent
-from app.domain.search.cohort import CohortId, CutReason, State
+from app.domain.search.cohort import CohortId, CutReason
 from app.engine.advance import emit_cut
 from app.engine.budget import account
 from app.engine.context import Context
 from app.engine.enqueue import redeliver
-from app.engine.founding import found
+from app.engine.founding import found_run
 from app.engine.inside import end_unwanted, reopen, revise_inside, stop_all
-from app.ports.records import MemberResult, NewRun
+from app.ports.records import NewRun
 
 
 def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
@@ -23,7 +23,7 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
     with ctx.store.begin() as tx:
         tx.problems.add(problem)
         tx.programs.put(problem.seeds)
-        run, proposals = found(ctx, tx, problem, new, [seed.id for seed in problem.seeds])
+        run, proposals = found_run(ctx, tx, problem, new, [seed.id for seed in problem.seeds])
     ctx.executor.submit("generate", proposals)
     return run
 
@@ -128,11 +128,10 @@ def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:
     """Cuts what is in flight of one cohort."""
     with ctx.store.begin() as tx:
         run, cohort = tx.cohorts.lock(cohort_id)
-        open_members = [member for member in cohort.members if not member.state.final]
-        for member in open_members:
-            emit_cut(tx, run, cohort, member, CutReason.CANCELLED, reason)
         results = [
-            MemberResult(m.id, State.CUT, m.program, cut=CutReason.CANCELLED) for m in open_members
+            emit_cut(tx, run, cohort, member, CutReason.CANCELLED, reason)
+            for member in cohort.members
+            if not member.state.final
         ]
         tx.cohorts.enter([cohort], results)
         tx.leases.withdraw([cohort_id])

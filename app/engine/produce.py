@@ -26,12 +26,12 @@ from app.domain.search.nested import LEAST, slices
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.advance import advance
-from app.engine.attempt import explain, stop
-from app.engine.back_pressure import pressure, resized, room, shared_capacity
+from app.engine.back_pressure import pressure, resize, room, shared_capacity
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.enqueue import enqueue, enqueue_trials
-from app.engine.inside import give_back, owes, stop_with_the_run_around, wanted
+from app.engine.inside import give_back, owes, stop_with_the_run_around, wanted_state
+from app.engine.lease import explain, stop
 from app.engine.lifecycle import cut_unsettled
 from app.engine.regrid import regrid
 from app.engine.validation import validate
@@ -46,7 +46,7 @@ def produce(ctx: Context, run_id: int) -> None:
     Harmless to call at any time, from any number of workers: one worker plans, the others return.
     """
     try:
-        with ctx.work(run_id), ctx.tracing.planning() as trace:
+        with ctx.process.count_work(run_id), ctx.tracing.planning() as trace:
             with ctx.store.begin() as tx:
                 if not tx.runs.lock_planning(run_id):
                     return
@@ -55,12 +55,17 @@ def produce(ctx: Context, run_id: int) -> None:
                 run = tx.runs.get(run_id)
                 if run.state is not RunState.RUNNING:
                     return
-                due, owing = wanted(tx, run), owes(tx, run)
+                due, owing = wanted_state(tx, run), owes(tx, run)
                 in_flight = backlog.generating + backlog.evaluating
                 over = in_flight and overtime(run.budget, run.elapsed_seconds)
-                late = [] if over else _late(ctx, tx, run)
-                stays = over or late or owing or due is not RunState.RUNNING
-                planned = _Planned() if stays else _plan(ctx, tx, run, backlog)
+                late: list[CohortId] = []
+                planned = _Planned()
+                if not over:
+                    strategy = ctx.strategy(run)
+                    if strategy.deadline_seconds is not None:
+                        late = tx.cohorts.late(run.id, strategy.deadline_seconds)
+                    if not (late or owing) and due is RunState.RUNNING:
+                        planned = _plan(ctx, tx, run, strategy, backlog)
             trace(run, planned.proposals)
     except Misconfigured as error:
         stop(ctx, run_id, RunState.PAUSED, str(error))
@@ -101,23 +106,19 @@ class _Planned:
     ended: bool = False
 
 
-def _late(ctx: Context, tx: Transaction, run: Run) -> list[CohortId]:
-    """Returns the cohorts whose deadline has passed."""
-    seconds = ctx.strategy(run).deadline_seconds
-    return [] if seconds is None else tx.cohorts.late(run.id, seconds)
-
-
 def _judge_late(ctx: Context, cohort_id: CohortId) -> None:
     """Lets a cohort whose deadline has passed be judged with what was measured."""
     with ctx.store.begin() as tx:
         run, cohort = tx.cohorts.lock(cohort_id)
         if run.state.final:
             return
-        advances = advance(ctx, tx, run, [replace(cohort, late=True)])
+        advances = advance(ctx, tx, run, ctx.strategy(run), [replace(cohort, late=True)])
     enqueue(ctx, list(advances.values()))
 
 
-def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned:
+def _plan(
+    ctx: Context, tx: Transaction, run: Run, strategy: Strategy, backlog: Backlog
+) -> _Planned:
     if backlog.seeding:
         return _Planned()
     if overtime(run.budget, run.elapsed_seconds):
@@ -127,8 +128,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned
         _fail_without_seeds(tx, run)
         return _Planned(ended=True)
     if any(axis.provisional for axis in run.axes):
-        run = regrid(ctx, tx, run)
-    strategy = ctx.strategy(run)
+        run, strategy = regrid(ctx, tx, run, strategy)
     reason = spent(run.budget, account(run)) or _stalled(tx, run, backlog)
     sizes = [0] if reason else [strategy.size(island) for island in islands]
     if not reason and not any(sizes):
@@ -145,7 +145,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned
         return _finish(ctx, tx, run, reason) if ended else _Planned()
     for ahead in range(len(plans)):
         if strategy.upkeep.due(run.cohorts + ahead):
-            _upkeep(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
+            _keep_up(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
             # One upkeep between two generations is enough.
             if strategy.barrier is Barrier.RUN:
                 break
@@ -176,7 +176,7 @@ def _plans(
     # The flow of nested runs is not measured, so as many are planned as there is room for.
     if run.rules.nested is not None:
         measures = replace(measures, flow=None)
-    run = resized(tx, run, measures, capacity, most=most, least=max(1, *sizes))
+    run = resize(tx, run, measures, capacity, most=most, least=max(1, *sizes))
     free = plannable(
         run.limits,
         measures.caps,
@@ -319,7 +319,7 @@ def _fail_without_seeds(tx: Transaction, run: Run) -> None:
         tx.events.emit(run.id, Broken(reason=reason))
 
 
-def _upkeep(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
+def _keep_up(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
     islands = tx.archive.islands(run.id, lock=True)
     admission = Admission(tx, run, strategy, islands)
     moves = strategy.upkeep.moves(islands, rng)

@@ -4,7 +4,7 @@ Its trials are those of a cohort without members: no proposal, no budget, no arc
 stopped meanwhile goes on with them when it is resumed, as with any other trial.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from app.domain.evaluation import behaviour
 from app.domain.events import Validated
@@ -55,7 +55,7 @@ def _best(tx: Transaction, run: Run, most: int) -> list[ProgramId]:
     return list(found.values())[:most]
 
 
-def validated(tx: Transaction, run: Run, cohorts: Sequence[Cohort]) -> Mapping[CohortId, Advance]:
+def emit_validated(tx: Transaction, run: Run, cohorts: Sequence[Cohort]) -> dict[CohortId, Advance]:
     """Emits the outcome of each program whose last trial was recorded just now."""
     for cohort in cohorts:
         for player in dict.fromkeys(trial.players[0] for trial in cohort.recorded):
