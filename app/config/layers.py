@@ -226,16 +226,16 @@ def wrong_variables() -> dict[str, str]:
         name: f"there is no such variable; did you mean {known}?"
         for name, known in misspelt(given).items()
     }
-    wrong |= {
-        name: f"it is a name of {meant.engine}. {meant.remedy_of_variables}"
-        for name, meant in _foreign(given).items()
-    }
     try:
         Settings()
     except ValidationError as error:
         for fault in error.errors(include_url=False):
             name = PREFIX + "__".join(str(part) for part in fault["loc"]).upper()
             wrong[name] = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}, not {fault['input']!r}"
+    wrong |= {
+        name: f"it is a name of {meant.engine}. {meant.remedy_of_variables}"
+        for name, meant in _foreign(given).items()
+    }
     try:
         places(os.environ, cores=1)
     except ValueError as error:

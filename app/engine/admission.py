@@ -9,15 +9,7 @@ from app.domain.events import Admitted, Crowned, Founded, Improved, Refused, Rer
 from app.domain.operator import Role
 from app.domain.program import ProgramId
 from app.domain.run import Run
-from app.domain.search.archive import (
-    Cell,
-    CellKey,
-    Elite,
-    Entrant,
-    IslandView,
-    Quality,
-    learnt,
-)
+from app.domain.search.archive import Cell, CellKey, Elite, Entrant, IslandView, Quality, learnt
 from app.domain.search.cohort import Cohort, Member, ProposalId
 from app.domain.search.strategy import Ranking, Strategy
 from app.engine.context import Context

@@ -80,8 +80,8 @@ def ask(
                 fresh = dict(zip(missing, completions, strict=True))
                 note(
                     model=completions[0].model,
-                    prompt_tokens=sum(each.prompt_tokens for each in completions),
-                    completion_tokens=sum(each.completion_tokens for each in completions),
+                    prompt_tokens=sum(reply.prompt_tokens for reply in completions),
+                    completion_tokens=sum(reply.completion_tokens for reply in completions),
                 )
             on_answer()
         except Unavailable as error:

@@ -12,14 +12,7 @@ from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
 from app.engine.drawn import Drawn
 from app.engine.process import ALONE, Process
 from app.engine.tracing import UNTRACED, Tracing
-from app.ports.protocols import (
-    Embedder,
-    Executor,
-    LanguageModel,
-    Misconfigured,
-    Sandbox,
-    Store,
-)
+from app.ports.protocols import Embedder, Executor, LanguageModel, Misconfigured, Sandbox, Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Entering: children enter the ledger, each once, and their cohorts advance."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self, TypeAlias
 
@@ -45,100 +45,85 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True)
-class GeneratedChildren:
-    """Proposals with their children.
+class GeneratedChild:
+    """A member, with its draft, and its child.
 
     Attributes:
-      leased: The proposals, with their drafts.
-      children: One a member.
-      fingerprints: One a child; "" where there is no program.
-      near: By place, the programs that children are too similar to.
+      claim: What the child claims; None where there is no program.
+      near: A program that the child is too similar to, if any.
     """
 
+    member: Member
+    child: Child | Unasked
+    claim: Claim | None
+    near: Near | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedChildren:
+    """Proposals with their children, one a member."""
+
     leased: LeasedProposals
-    children: Sequence[Child | Unasked]
-    fingerprints: Sequence[str]
-    near: Mapping[int, Near] = field(default_factory=dict)
+    children: Sequence[GeneratedChild]
 
     @classmethod
     def of(cls, leased: LeasedProposals, children: Sequence[Child | Unasked]) -> Self:
         """Takes the fingerprints now, while nothing is locked."""
-        prints = [fingerprint(c.program) if isinstance(c, Offspring) else "" for c in children]
-        return cls(leased, children, prints)
+        pairs = zip(leased.cohort.members, children, strict=True)
+        return cls(leased, [GeneratedChild(m, child, _claim(m, child)) for m, child in pairs])
 
-    @property
-    def members(self) -> tuple[Member, ...]:
-        return self.leased.cohort.members
 
-    @property
-    def claims(self) -> list[Claim | None]:
-        """What each child claims; None where there is no program."""
-        return [
-            (member.draft.epoch if member.draft else 0, digest) if digest else None
-            for member, digest in zip(self.members, self.fingerprints, strict=True)
-        ]
+def _claim(member: Member, child: Child | Unasked) -> Claim | None:
+    if not isinstance(child, Offspring):
+        return None
+    return (member.draft.epoch if member.draft else 0, fingerprint(child.program))
 
 
 def enter_children(ctx: Context, run: Run, generated: Sequence[GeneratedChildren]) -> None:
     """Enters the children of proposals of a run, each once, and advances their cohorts."""
-    proposals = [member.id for one in generated for member in one.members]
+    proposals = [entering.member.id for one in generated for entering in one.children]
     entering, enqueueing = partial(_enter_once, ctx), partial(enqueue, ctx)
     with ctx.tracing.span("enter", run, proposals=proposals):
         save(ctx, run, ("enter", run.id), generated, entering, enqueueing)
 
 
 def _enter_once(ctx: Context, generated: Sequence[GeneratedChildren]) -> list[Advance | None]:
-    distinct = {proposals.leased.id: proposals for proposals in generated}
-    children = [child for proposals in distinct.values() for child in proposals.children]
+    distinct = {proposals.leased.id: proposals for proposals in generated}.values()
+    children = [entering for proposals in distinct for entering in proposals.children]
+    programs = [one.child.program for one in children if isinstance(one.child, Offspring)]
     with ctx.store.begin() as tx:
-        tx.programs.put([child.program for child in children if isinstance(child, Offspring)])
-        run, planned = tx.cohorts.lock_planned(
-            [member.id for proposals in distinct.values() for member in proposals.members]
-        )
-        unsettled = [_unsettled(proposals, planned) for proposals in distinct.values()]
-        entering = [proposals for proposals in unsettled if proposals.members]
-        advances = _enter_unsettled(ctx, tx, run, entering) if entering else {}
+        tx.programs.put(programs)
+        run, planned = tx.cohorts.lock_planned([entering.member.id for entering in children])
+        # The others were settled meanwhile.
+        new = [
+            replace(one, children=[child for child in one.children if child.member.id in planned])
+            for one in distinct
+        ]
+        advances = _enter_planned(ctx, tx, run, [one for one in new if one.children])
         if run.reason:
             tx.runs.explain(run.id, "")
     return [advances.pop(proposals.leased.cohort.id, None) for proposals in generated]
 
 
-def _unsettled(generated: GeneratedChildren, planned: set[int]) -> GeneratedChildren:
-    """Returns the children of members that have none yet; the others were settled meanwhile."""
-    kept = [place for place, member in enumerate(generated.members) if member.id in planned]
-    if len(kept) == len(generated.members):
-        return generated
-    cohort = generated.leased.cohort
-    members = tuple(cohort.members[place] for place in kept)
-    return GeneratedChildren(
-        replace(generated.leased, cohort=replace(cohort, members=members)),
-        [generated.children[place] for place in kept],
-        [generated.fingerprints[place] for place in kept],
-        {n: generated.near[place] for n, place in enumerate(kept) if place in generated.near},
-    )
-
-
-def _enter_unsettled(
+def _enter_planned(
     ctx: Context, tx: Transaction, run: Run, generated: Sequence[GeneratedChildren]
 ) -> dict[CohortId, Advance]:
-    wanted = {claim for proposals in generated for claim in proposals.claims if claim}
-    free = tx.programs.claim_fingerprints(run.id, sorted(wanted))
+    if not generated:
+        return {}
     strategy = ctx.strategy(run)
+    claims = {one.claim for proposals in generated for one in proposals.children if one.claim}
+    free = tx.programs.claim_fingerprints(run.id, sorted(claims))
     results: list[MemberResult] = []
     cohorts: dict[CohortId, Cohort] = {}
     sizes: dict[CohortId, int] = {}
     for proposals in generated:
-        rows = zip(proposals.members, proposals.children, proposals.claims, strict=True)
         cohort = proposals.leased.cohort
-        mine = [
-            _enter_child(tx, run, cohort, m, child, claim, free, proposals.near.get(place))
-            for place, (m, child, claim) in enumerate(rows)
-        ]
-        results += mine
-        pairs = zip(proposals.members, mine, strict=True)
-        members = tuple(_member(cohort, m, r) for m, r in pairs)
-        before = cohorts[cohort.id].members if cohort.id in cohorts else ()
-        cohorts[cohort.id] = replace(cohort, members=(*before, *members))
+        members = list(cohorts[cohort.id].members) if cohort.id in cohorts else []
+        for entering in proposals.children:
+            result = _enter_child(tx, run, cohort, entering, free)
+            results.append(result)
+            members.append(_entered_member(cohort, entering.member, result))
+        cohorts[cohort.id] = replace(cohort, members=tuple(members))
         sizes[cohort.id] = proposals.leased.size
     tx.cohorts.enter(list(cohorts.values()), results)
     complete = _complete(tx, cohorts, sizes)
@@ -153,7 +138,7 @@ def _enter_unsettled(
     return {cohort.id: _with_settled(advances[cohort.id], cohort) for cohort in cohorts.values()}
 
 
-def _member(cohort: Cohort, member: Member, result: MemberResult) -> Member:
+def _entered_member(cohort: Cohort, member: Member, result: MemberResult) -> Member:
     """Returns a member as it enters; a seed, whose draft names it, is no child of itself."""
     draft = member.draft
     if cohort.seeding and draft is not None:
@@ -177,16 +162,10 @@ def _with_settled(before: Advance, cohort: Cohort) -> Advance:
 
 
 def _enter_child(
-    tx: Transaction,
-    run: Run,
-    cohort: Cohort,
-    member: Member,
-    child: Child | Unasked,
-    claim: Claim | None,
-    free: set[Claim],
-    near: Near | None,
+    tx: Transaction, run: Run, cohort: Cohort, entering: GeneratedChild, free: set[Claim]
 ) -> MemberResult:
-    """Emits what a member settles by, if it does; removes its child's claim from the free ones."""
+    """Emits the event of a member that settles now; removes the claim of its child from `free`."""
+    member, child = entering.member, entering.child
     if isinstance(child, Unasked):
         return emit_cut(tx, run, cohort, member, CutReason.CANCELLED, child.reason)
     if isinstance(child, Failure):
@@ -194,11 +173,11 @@ def _enter_child(
     entered = MemberResult(
         member.id, State.TESTING, child.program.id, child.changes, point=child.point
     )
-    if claim not in free:
+    if entering.claim not in free:
         emit_cut(tx, run, cohort, member, CutReason.DUPLICATE, "duplicate")
         return replace(entered, state=State.CUT, cut=CutReason.DUPLICATE)
-    free.remove(claim)
-    if near is not None:
-        emit_cut(tx, run, cohort, member, CutReason.SIMILAR, str(near))
+    free.remove(entering.claim)
+    if entering.near is not None:
+        emit_cut(tx, run, cohort, member, CutReason.SIMILAR, str(entering.near))
         return replace(entered, state=State.CUT, cut=CutReason.SIMILAR)
     return entered

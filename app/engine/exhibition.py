@@ -63,10 +63,10 @@ class Exhibition:
             failure = outcome.failure
             detail = f"{failure.kind.value}: {failure.shown}" if failure else "no result"
             raise Forfeit(f"the program lost: {detail}")
-        found = json.loads(outcome.result)["metrics"]
+        metrics = json.loads(outcome.result)["metrics"]
         try:
-            legal = tuple(str(move) for move in found["legal"])
-            texts = [str(found[name]) for name in ("position", "move", "over")]
+            legal = tuple(str(move) for move in metrics["legal"])
+            texts = [str(metrics[name]) for name in ("position", "move", "over")]
         except (KeyError, TypeError) as error:
             raise Forfeit(f"`{TURN}` of the evaluator returned no position: {error!r}") from error
         position, move, over = texts

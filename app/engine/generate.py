@@ -320,16 +320,14 @@ def _direct(ctx: Context, briefed: Briefed, prompts: Sequence[Prompt]) -> None:
         for member in members:
             if member.id in new:
                 direction = given[member.id]
-                tx.events.emit(
-                    cohort.run,
-                    Directed(
-                        proposal=member.ordinal,
-                        island=cohort.island,
-                        category=direction.category,
-                        text=direction.text,
-                        by=direction.by,
-                    ),
+                directed = Directed(
+                    proposal=member.ordinal,
+                    island=cohort.island,
+                    category=direction.category,
+                    text=direction.text,
+                    by=direction.by,
                 )
+                tx.events.emit(cohort.run, directed)
 
 
 def _take_turn(

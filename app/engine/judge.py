@@ -3,12 +3,7 @@
 from dataclasses import replace
 
 from app.domain.evaluation import Evaluation
-from app.domain.prompting.judging import (
-    JudgedProgram,
-    judge_prompts,
-    judgement,
-    without_judgement,
-)
+from app.domain.prompting.judging import JudgedProgram, judge_prompts, judgement, without_judgement
 from app.domain.run import Run
 from app.domain.search.budget import Charge
 from app.domain.search.cohort import TrialId

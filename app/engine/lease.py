@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from app.domain.events import Broken, Paused
+from app.domain.events import Broken, Cancelled, Paused
 from app.domain.problem import EvaluatorBroken
 from app.domain.run import Run, RunState
 from app.domain.secrets import redacted
@@ -28,7 +28,8 @@ Wanted = TypeVar("Wanted")
 Result = TypeVar("Result")
 Fault: TypeAlias = Unavailable | EvaluatorBroken
 """Why a step cannot go on with any of its subjects."""
-_GOING = (RunState.RUNNING, RunState.PAUSED)
+GOING = (RunState.RUNNING, RunState.PAUSED)
+"""The states of a run that has not ended."""
 
 
 class Postponed(Exception):
@@ -244,9 +245,26 @@ def stop(ctx: Context, run: int, state: RunState, reason: str) -> None:
     """Moves a run that is going to `state`, with its event, once; the reason loses secrets."""
     reason = redacted(reason)
     fact = Paused(reason=reason) if state is RunState.PAUSED else Broken(reason=reason)
-    before = (RunState.RUNNING,) if state is RunState.PAUSED else _GOING
+    before = (RunState.RUNNING,) if state is RunState.PAUSED else GOING
     with ctx.store.begin() as tx:
-        if tx.runs.set_state(run, before, state, reason):
-            tx.events.emit(run, fact)
-            if state.final:
-                tx.leases.withdraw()
+        change_state(tx, run, before, state, fact)
+
+
+def change_state(
+    tx: Transaction,
+    run: int,
+    before: Sequence[RunState],
+    state: RunState,
+    fact: Paused | Broken | Cancelled,
+) -> bool:
+    """Moves a run to a state with its event, whose reason is stored; ends its steps if it ends.
+
+    Returns:
+      False if it was in none of the states `before`: nothing is stored then.
+    """
+    changed = tx.runs.set_state(run, before, state, fact.reason)
+    if changed:
+        tx.events.emit(run, fact)
+        if state.final:
+            tx.leases.withdraw()
+    return changed

@@ -11,6 +11,7 @@ from app.engine.context import Context
 from app.engine.enqueue import redeliver
 from app.engine.founding import found_run
 from app.engine.inside import end_unwanted, reopen, revise_inside, stop_all
+from app.engine.lease import GOING, change_state
 from app.ports.records import NewRun
 
 
@@ -32,10 +33,7 @@ def pause(ctx: Context, run: int, reason: str = "") -> bool:
     """Stops a run: no step begins, and steps in progress end.  False if it was not running."""
     with ctx.store.begin() as tx:
         stop_all(tx, run, RunState.PAUSED)
-        paused = tx.runs.set_state(run, (RunState.RUNNING,), RunState.PAUSED, reason)
-        if paused:
-            tx.events.emit(run, Paused(reason=reason))
-    return paused
+        return change_state(tx, run, (RunState.RUNNING,), RunState.PAUSED, Paused(reason=reason))
 
 
 def resume(
@@ -67,9 +65,9 @@ def resume(
             return False
         if tx.runs.set_state(run, before, RunState.RUNNING):
             tx.events.emit(run, Resumed(budget=stored.budget.proposals))
-    for each in (run, *reopened):
-        redeliver(ctx, each)
-        ctx.executor.submit("produce", [each])
+    for going in (run, *reopened):
+        redeliver(ctx, going)
+        ctx.executor.submit("produce", [going])
     return True
 
 
@@ -93,9 +91,9 @@ def change(ctx: Context, run: Run, revision: Revision) -> bool:
             return False
         if revision.budget != run.budget:
             tx.runs.set_budget(run.id, revision.budget)
-        for each, changes in ((run.id, revision.changes), *inside):
+        for changed, changes in ((run.id, revision.changes), *inside):
             for fact in changes:
-                tx.events.emit(each, fact)
+                tx.events.emit(changed, fact)
     return True
 
 
@@ -105,14 +103,9 @@ def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
     What is in flight is withdrawn: no step begins, those in progress stop, no result is recorded,
     and what was paid for is kept for a `resume`, which goes on with the whole rest of the budget.
     """
-    going = (RunState.RUNNING, RunState.PAUSED)
     with ctx.store.begin() as tx:
         stop_all(tx, run, RunState.CANCELLED)
-        if not tx.runs.set_state(run, going, RunState.CANCELLED, reason):
-            return False
-        tx.events.emit(run, Cancelled(reason=reason))
-        tx.leases.withdraw()
-    return True
+        return change_state(tx, run, GOING, RunState.CANCELLED, Cancelled(reason=reason))
 
 
 def cut_unsettled(ctx: Context, run: int, reason: str) -> None:

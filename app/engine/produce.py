@@ -6,15 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from app.domain.digits import number_texts
-from app.domain.events import (
-    Broken,
-    EventKind,
-    Finished,
-    Improved,
-    Moved,
-    Noticed,
-    stalled_for,
-)
+from app.domain.events import Broken, EventKind, Finished, Improved, Moved, Noticed, stalled_for
 from app.domain.run import Run, RunState
 from app.domain.search.archive import CellKey
 from app.domain.search.back_pressure import plannable
@@ -129,7 +121,7 @@ def _plan(
         return _Planned(ended=True)
     if any(axis.provisional for axis in run.axes):
         run, strategy = regrid(ctx, tx, run, strategy)
-    reason = spent(run.budget, account(run)) or _stalled(tx, run, backlog)
+    reason = spent(run.budget, account(run)) or _end_reason(tx, run, backlog)
     sizes = [0] if reason else [strategy.size(island) for island in islands]
     if not reason and not any(sizes):
         reason = "every island is finished"
@@ -220,7 +212,7 @@ def _weighted_by_cohort(ctx: Context, run: Run, sizes: Sequence[int]) -> Run:
     """
     if run.rules.search.samples == 1 or max(sizes, default=1) > 1:
         return run
-    weights = {name: each / _size(ctx, run, name, 1) for name, each in run.operators.items()}
+    weights = {name: share / _size(ctx, run, name, 1) for name, share in run.operators.items()}
     return replace(run, operators=weights)
 
 
@@ -261,8 +253,8 @@ def _turns(run: Run, barrier: Barrier, backlog: Backlog, sizes: Sequence[int]) -
     return waiting if barrier is not Barrier.NONE else itertools.cycle(waiting)
 
 
-def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
-    """Returns why a run that is good enough, or without improvement, plans no more; else ""."""
+def _end_reason(tx: Transaction, run: Run, backlog: Backlog) -> str:
+    """Returns why a run that is good enough, or without improvement, ends; "" where it goes on."""
     search = run.rules.search
     enough, patience, admitted = search.stop_fitness, search.stop_patience, search.stop_admitted
     if enough is not None:
@@ -296,16 +288,9 @@ def _finish(ctx: Context, tx: Transaction, run: Run, reason: str) -> _Planned:
 
 
 def _fail_without_seeds(tx: Transaction, run: Run) -> None:
-    failed = [
-        proposal
-        for proposal in tx.history.settled(run.id, limit=20)
-        if proposal.failure is not None
-    ]
-    failures = "; ".join(
-        f"{proposal.failure.kind}: {proposal.failure.shown.strip()[:500]}"
-        for proposal in failed
-        if proposal.failure
-    )
+    settled = tx.history.settled(run.id, limit=20)
+    failed = [proposal.failure for proposal in settled if proposal.failure is not None]
+    failures = "; ".join(f"{one.kind}: {one.shown.strip()[:500]}" for one in failed)
     reason = (
         f"every seed of {run.problem_name!r} failed ({failures}); "
         f"`evoq check` shows what the evaluator says of them"
@@ -332,14 +317,12 @@ def _keep_up(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None
             admission.clear(move.target, reset=True)
         elite = admission.offer(move.elite, move.target, admission.epoch(move.target)).elite
         if elite is not None:
-            tx.events.emit(
-                run.id,
-                Moved(
-                    program=elite.program,
-                    fitness=elite.fitness,
-                    source=move.source,
-                    island=move.target,
-                    cell=elite.cell,
-                    reset=move.reset,
-                ),
+            moved = Moved(
+                program=elite.program,
+                fitness=elite.fitness,
+                source=move.source,
+                island=move.target,
+                cell=elite.cell,
+                reset=move.reset,
             )
+            tx.events.emit(run.id, moved)

@@ -73,21 +73,13 @@ def _read_measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
     """Returns every program admitted so far; bounded, because regridding happens early."""
     bound = 4 * after + 2 * MOST
     placed = tx.history.placed(run.id, bound)
-    lengths = tx.programs.lengths(
-        sorted({proposal.program for proposal, _ in placed if proposal.program})
-    )
+    ids = sorted({proposal.program for proposal, _ in placed if proposal.program})
+    lengths = tx.programs.lengths(ids)
     programs = []
-    for proposal, evaluations in placed:
-        if proposal.program is not None and proposal.fitness is not None:
-            length = lengths[proposal.program]
-            entrant = Entrant(
-                proposal.program,
-                proposal.fitness,
-                length,
-                proposal.generation,
-                tuple(evaluations),
-                proposal.stages_left,
-            )
-            island = None if proposal.seed else proposal.island
-            programs.append(_Placed(entrant, island, proposal.epoch))
+    for one, evaluations in placed:
+        if one.program is not None and one.fitness is not None:
+            length, measured = lengths[one.program], tuple(evaluations)
+            age, left = one.generation, one.stages_left
+            entrant = Entrant(one.program, one.fitness, length, age, measured, left)
+            programs.append(_Placed(entrant, None if one.seed else one.island, one.epoch))
     return programs

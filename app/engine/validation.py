@@ -48,11 +48,11 @@ def validate(ctx: Context, tx: Transaction, run: Run) -> list[WaitingTrial] | No
 
 def _best(tx: Transaction, run: Run, most: int) -> list[ProgramId]:
     """Returns the best programs of a run, best first; of those that measured alike the first."""
-    found: dict[str, ProgramId] = {}
+    first: dict[str, ProgramId] = {}
     for settled, evaluations in tx.history.fittest(run.id, _READ * most):
         if settled.program:
-            found.setdefault(behaviour(settled.program, evaluations), settled.program)
-    return list(found.values())[:most]
+            first.setdefault(behaviour(settled.program, evaluations), settled.program)
+    return list(first.values())[:most]
 
 
 def emit_validated(tx: Transaction, run: Run, cohorts: Sequence[Cohort]) -> dict[CohortId, Advance]:
