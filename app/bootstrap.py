@@ -104,7 +104,8 @@ def worker_context(settings: Settings | None = None) -> Context:
     from app.celery import app
 
     sandboxes = {"cells": places(os.environ, available_cores()) + NEWCOMERS}
-    built = context(
+    redis_url = settings.redis_url and client_url(settings.redis_url.get_secret_value())
+    return context(
         store,
         CeleryExecutor(app),
         CachedSandbox(LazySandbox(settings.sandbox.model_copy(update=sandboxes)), store),
@@ -112,11 +113,8 @@ def worker_context(settings: Settings | None = None) -> Context:
         engine=worker_engine(),
         settings=settings,
         listen=partial(store.listen, CHANNEL, LOOK_SECONDS),
+        moves=LiveMoves(redis_url) if redis_url else None,
     )
-    if settings.redis_url is None:
-        return built
-    moves = LiveMoves(client_url(settings.redis_url.get_secret_value()))
-    return _with_process(built, moves=moves)
 
 
 def _require_schema(store: Store, database_url: str) -> None:
@@ -208,12 +206,8 @@ def with_worker_time(
         report=report,
     )
     recorder.start()
-    return _with_process(ctx, recorder=recorder), recorder
-
-
-def _with_process(ctx: Context, **parts: Any) -> Context:
     assert isinstance(ctx.process, WorkerProcess)
-    return replace(ctx, process=replace(ctx.process, **parts))
+    return replace(ctx, process=replace(ctx.process, recorder=recorder)), recorder
 
 
 def _places(ctx: Context, queues: Collection[str]) -> Capacity:
@@ -267,6 +261,7 @@ def context(
     settings: Settings | None = None,
     keep_leases: bool = True,
     listen: Callable[[], Iterator[bool]] | None = None,
+    moves: LiveMoves | None = None,
 ) -> Context:
     """Wires a context.
 
@@ -279,6 +274,7 @@ def context(
       settings: This process's share of the models' limits; None: no limits of its own.
       keep_leases: Whether a thread renews leases; not needed without other workers.
       listen: Yields whenever steps may have been withdrawn; see `LeaseRenewer`.
+      moves: Shows the moves of games; None: nobody sees them.
     """
     from app.adapters.store.group_commit import GroupCommit
 
@@ -299,7 +295,7 @@ def context(
         limited=problems.limited,
         operators=operators(ask),
         pace=Pace(pace.lease_seconds, pace.redeliver_seconds, attempts=pace.attempts),
-        process=WorkerProcess(GroupCommit(), models, leases),
+        process=WorkerProcess(GroupCommit(), models, leases, moves=moves),
     )
 
 

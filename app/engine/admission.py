@@ -98,7 +98,7 @@ class Admission:
                 return Decision()
             if self._entering or self.run.ranking is Ranking.RELATIVE:
                 # The best program is read before the island is locked.
-                self._read_best()
+                _ = self.champion if self.run.ranking is Ranking.RELATIVE else self.best
             seen = None if island in self._locked else view
             if self._tx.archive.put_cell(self.run.id, island, after, seen=seen):
                 if elite.cell in known:
@@ -124,9 +124,6 @@ class Admission:
         self._tx.archive.clear_island(self.run.id, island, reset=reset)
         self._cells.pop(island, None)
         self._lock(island)
-
-    def _read_best(self) -> None:
-        _ = self.champion if self.run.ranking is Ranking.RELATIVE else self.best
 
     def _lock(self, island: int) -> None:
         self._locked[island] = self._tx.archive.island(self.run.id, island, lock=True)

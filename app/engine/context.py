@@ -9,8 +9,7 @@ from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.domain.search.promotion import Gates
 from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
-from app.engine.drawn import Drawn
-from app.engine.process import ALONE, Process
+from app.engine.process import ALONE, Drawn, Process
 from app.engine.tracing import UNTRACED, Tracing
 from app.ports.protocols import Embedder, Executor, LanguageModel, Misconfigured, Sandbox, Store
 

@@ -1,6 +1,6 @@
 """Entering: children enter the ledger, each once, and their cohorts advance."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self, TypeAlias
@@ -126,7 +126,10 @@ def _enter_planned(
         cohorts[cohort.id] = replace(cohort, members=tuple(members))
         sizes[cohort.id] = proposals.leased.size
     tx.cohorts.enter(list(cohorts.values()), results)
-    complete = _complete(tx, cohorts, sizes)
+    parts = [cohort for cohort in cohorts.values() if len(cohort.members) < sizes[cohort.id]]
+    # Of these cohorts only some members are here; they are read with all members and trials.
+    read = tx.cohorts.contents(parts) if parts else []
+    complete = {**cohorts, **{cohort.id: cohort for cohort in read}}
     living = [cohort for cohort in complete.values() if cohort.living]
     advances = advance(ctx, tx, run, strategy, living) if living else {}
     for cohort in complete.values():
@@ -135,7 +138,11 @@ def _enter_planned(
             advances[cohort.id] = Advance(run, closed=closed)
             if closed:
                 emit_closed(tx, run, ctx.problem(run.problem), cohort)
-    return {cohort.id: _with_settled(advances[cohort.id], cohort) for cohort in cohorts.values()}
+    for cohort in cohorts.values():
+        before = advances[cohort.id]
+        settled = tuple(member for member in cohort.members if member.state.final)
+        advances[cohort.id] = replace(before, settled=(*settled, *before.settled))
+    return advances
 
 
 def _entered_member(cohort: Cohort, member: Member, result: MemberResult) -> Member:
@@ -144,21 +151,6 @@ def _entered_member(cohort: Cohort, member: Member, result: MemberResult) -> Mem
     if cohort.seeding and draft is not None:
         draft = replace(draft, parents=())
     return replace(member, state=result.state, program=result.program, draft=draft)
-
-
-def _complete(
-    tx: Transaction, cohorts: Mapping[CohortId, Cohort], sizes: Mapping[CohortId, int]
-) -> dict[CohortId, Cohort]:
-    """Returns cohorts with all their members and trials, read where only some members are here."""
-    parts = [cohort for cohort in cohorts.values() if len(cohort.members) < sizes[cohort.id]]
-    read = tx.cohorts.contents(parts) if parts else []
-    return {**cohorts, **{cohort.id: cohort for cohort in read}}
-
-
-def _with_settled(before: Advance, cohort: Cohort) -> Advance:
-    """Returns an advance with the members that settled as they entered."""
-    settled = tuple(member for member in cohort.members if member.state.final)
-    return replace(before, settled=(*settled, *before.settled))
 
 
 def _enter_child(

@@ -86,10 +86,8 @@ def _lease_due(ctx: Context, messages: Sequence[Sequence[TrialId]]) -> list[_Pla
             queues = [_without(queue, trials) for queue in queues]
             due.append((trials, left))
         wanted = [trial for trials, _ in due for trial in trials]
-        claimed = {
-            trial.id: (run, trial)
-            for run, trial in (claim_trials(tx, wanted, ctx.pace) if wanted else [])
-        }
+        leased = claim_trials(tx, wanted, ctx.pace) if wanted else []
+    claimed = {trial.id: (run, trial) for run, trial in leased}
     return [
         _Place(tuple(claimed[trial] for trial in trials if trial in claimed), left)
         for trials, left in due

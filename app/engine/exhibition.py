@@ -47,13 +47,13 @@ class Exhibition:
 
     def shown(self, moves: Iterable[str]) -> Position:
         """Returns the position after some moves; see `Forfeit`."""
-        return self._asked("show", moves)
+        return self._ask("show", moves)
 
     def answered(self, moves: Iterable[str]) -> Position:
         """Returns the position after some moves and the program's answer; see `Forfeit`."""
-        return self._asked("move", moves)
+        return self._ask("move", moves)
 
-    def _asked(self, what: str, moves: Iterable[str]) -> Position:
+    def _ask(self, what: str, moves: Iterable[str]) -> Position:
         job = self.problem.prepare(
             self.problem.trials_of(self.program.id, self.problem.stages[0])[0],
             {self.program.id: self.program},

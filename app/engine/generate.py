@@ -1,7 +1,6 @@
 """Generate: parents are drawn, the operator makes children of them, and they enter the ledger."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -42,16 +41,18 @@ def generate(ctx: Context, *proposals: ProposalId) -> None:
     if not claimed:
         return
     with leased(ctx, "proposal", claimed) as work:
-        strategy = ctx.strategy(work.run)
+        run, strategy = work.run, ctx.strategy(work.run)
+        asking = any(ctx.operators[one.cohort.operator].asks_model for one in work.subjects)
+        place = (ctx.process if asking else ALONE).take_place(run)
         children: list[GeneratedChildren] = []
-        with _take_place(ctx, work) as answered, ctx.drawn.counting(work.run.id) as count:
+        with place as answered, ctx.drawn.counting(run.id) as count:
             briefed = brief_proposals(ctx, work, strategy, count)
             for subject, stop in work:
                 with work.attempt(subject, stop):
                     asked = replace(briefed[subject.id], answered=answered, stop=stop)
                     children.append(generate_children(ctx, asked))
         if children:
-            enter_children(ctx, work.run, children)
+            enter_children(ctx, run, children)
 
 
 def claim_proposals(
@@ -96,14 +97,6 @@ class Briefed:
         return replace(self.leased, cohort=replace(cohort, members=members))
 
 
-def _take_place(
-    ctx: Context, work: Work[LeasedProposals]
-) -> AbstractContextManager[Callable[[], None]]:
-    """Waits for a place at the run's model, if an operator asks one; see `Process.take_place`."""
-    asking = any(ctx.operators[one.cohort.operator].asks_model for one in work.subjects)
-    return (ctx.process if asking else ALONE).take_place(work.run)
-
-
 def brief_proposals(
     ctx: Context,
     work: Work[LeasedProposals],
@@ -111,11 +104,20 @@ def brief_proposals(
     count: Callable[[ProgramId], None],
 ) -> dict[ProposalId, Briefed]:
     """Draws parents where none were drawn before, counts them, and returns the briefs by lease."""
+    run, briefed = work.run, {}
+    problem = ctx.problem(run.problem)
     with ctx.store.begin() as tx:
-        return {
-            leased.id: _brief(ctx, tx, work.run, strategy, leased, count)
-            for leased in work.subjects
-        }
+        for leased in work.subjects:
+            cohort, operator = leased.cohort, ctx.operators[leased.cohort.operator]
+            again = all(member.draft is not None for member in cohort.members)
+            drafts = _draw_drafts(ctx, tx, run, strategy, cohort, count)
+            brief = brief_of(tx, run, problem, operator, drafts)
+            if operator.asks_model and not again and not strategy.phases:
+                brief = scheduled(brief, run.rules.asking.refining)
+            answers = tx.completions.of_conversation(leased.id, Asker.OPERATOR) if again else {}
+            models = _draw_models(tx, run, brief.drafts) if operator.asks_model else {}
+            briefed[leased.id] = Briefed(run, leased, brief, answers, models)
+    return briefed
 
 
 def generate_children(ctx: Context, work: Briefed) -> GeneratedChildren:
@@ -154,26 +156,6 @@ def _check_imports(ctx: Context, briefed: Briefed, children: Sequence[Child]) ->
     ]
 
 
-def _brief(
-    ctx: Context,
-    tx: Transaction,
-    run: Run,
-    strategy: Strategy,
-    leased: LeasedProposals,
-    count: Callable[[ProgramId], None],
-) -> Briefed:
-    cohort = leased.cohort
-    again = all(member.draft is not None for member in cohort.members)
-    problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
-    drafts = _draw_drafts(ctx, tx, run, strategy, cohort, count)
-    brief = brief_of(tx, run, problem, operator, drafts)
-    if operator.asks_model and not again and not strategy.phases:
-        brief = scheduled(brief, run.rules.asking.refining)
-    answers = tx.completions.of_conversation(leased.id, Asker.OPERATOR) if again else {}
-    models = _draw_models(tx, run, brief.drafts) if operator.asks_model else {}
-    return Briefed(run, leased, brief, answers, models)
-
-
 def _draw_models(tx: Transaction, run: Run, drafts: Sequence[Draft]) -> dict[int, str]:
     """Returns the model that is drawn for each draft whose role has a mix to draw from."""
     mixes = run.rules.asking.mixes
@@ -203,10 +185,9 @@ def _draw_drafts(
     drafts = list[Draft]()
     for number, member in enumerate(cohort.members):
         if operator.form and number % run.rules.search.samples:
-            count(drafts[-1].parents[0])
-            drafts.append(replace(drafts[-1], ordinal=member.ordinal))
-            continue
-        draft = draft_of(tx, run, strategy, operator, island, member.ordinal)
+            draft = replace(drafts[-1], ordinal=member.ordinal)
+        else:
+            draft = draft_of(tx, run, strategy, operator, island, member.ordinal)
         count(draft.parents[0])
         drafts.append(draft)
     return tuple(drafts)

@@ -16,7 +16,7 @@ from app.domain.search.cohort import ProposalId, State
 from app.domain.search.nested import slice_of
 from app.engine.context import Context
 from app.engine.founding import found_run
-from app.engine.lease import GOING, change_state, stop
+from app.engine.lease import change_state, stop
 from app.ports.ledger import Transaction
 from app.ports.protocols import Misconfigured, Store
 from app.ports.records import InsideRun, LeasedProposals, NewRun
@@ -252,9 +252,8 @@ def _ended(tx: Transaction, run: Run) -> list[InsideRun]:
 
 
 def _stop(tx: Transaction, run: int, state: RunState) -> bool:
-    if state is RunState.CANCELLED:
-        return change_state(tx, run, GOING, state, Cancelled(reason=WITH_THE_RUN_AROUND))
-    return change_state(tx, run, (RunState.RUNNING,), state, Paused(reason=WITH_THE_RUN_AROUND))
+    fact = Cancelled if state is RunState.CANCELLED else Paused
+    return change_state(tx, run, state, fact(reason=WITH_THE_RUN_AROUND))
 
 
 def _resume(tx: Transaction, run: int, *, keep_leases: bool) -> bool:

@@ -28,8 +28,7 @@ Wanted = TypeVar("Wanted")
 Result = TypeVar("Result")
 Fault: TypeAlias = Unavailable | EvaluatorBroken
 """Why a step cannot go on with any of its subjects."""
-GOING = (RunState.RUNNING, RunState.PAUSED)
-"""The states of a run that has not ended."""
+_GOING = (RunState.RUNNING, RunState.PAUSED)
 
 
 class Postponed(Exception):
@@ -161,7 +160,13 @@ def leased(ctx: Context, kind: LeaseKind, claimed: Sequence[tuple[Run, S]]) -> I
             # Not for as long as another worker takes to lease them, who would lose them by this.
             giving_back = partial(_give_back, ctx, kind, work, work.fault)
             outlast(ctx, giving_back, ctx.pace.lease_seconds / 2)
-            _stop_or_raise(ctx, run, work.fault)
+            if isinstance(work.fault, EvaluatorBroken):
+                reason = f"the evaluator of {run.problem_name!r} is broken: {work.fault}"
+                stop(ctx, run.id, RunState.FAILED, reason)
+            elif isinstance(work.fault, Misconfigured):
+                stop(ctx, run.id, RunState.PAUSED, str(work.fault))
+            else:
+                raise work.fault
 
 
 def _give_back(ctx: Context, kind: LeaseKind, work: Work[S], fault: Fault) -> None:
@@ -173,16 +178,6 @@ def _give_back(ctx: Context, kind: LeaseKind, work: Work[S], fault: Fault) -> No
         tx.leases.release([], tried, ctx.pace.retry_seconds, counted=True)
         if isinstance(fault, Unavailable):
             explain(tx, work.run.id, fault)
-
-
-def _stop_or_raise(ctx: Context, run: Run, fault: Fault) -> None:
-    if isinstance(fault, EvaluatorBroken):
-        reason = f"the evaluator of {run.problem_name!r} is broken: {fault}"
-        stop(ctx, run.id, RunState.FAILED, reason)
-    elif isinstance(fault, Misconfigured):
-        stop(ctx, run.id, RunState.PAUSED, str(fault))
-    else:
-        raise fault
 
 
 def by_kind(kind: LeaseKind, ids: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
@@ -242,26 +237,21 @@ def explain(tx: Transaction, run: int, fault: Unavailable) -> None:
 
 
 def stop(ctx: Context, run: int, state: RunState, reason: str) -> None:
-    """Moves a run that is going to `state`, with its event, once; the reason loses secrets."""
-    reason = redacted(reason)
-    fact = Paused(reason=reason) if state is RunState.PAUSED else Broken(reason=reason)
-    before = (RunState.RUNNING,) if state is RunState.PAUSED else GOING
+    """Pauses or fails a run that is going, with its event, once; the reason loses secrets."""
+    fact = Paused if state is RunState.PAUSED else Broken
     with ctx.store.begin() as tx:
-        change_state(tx, run, before, state, fact)
+        change_state(tx, run, state, fact(reason=redacted(reason)))
 
 
 def change_state(
-    tx: Transaction,
-    run: int,
-    before: Sequence[RunState],
-    state: RunState,
-    fact: Paused | Broken | Cancelled,
+    tx: Transaction, run: int, state: RunState, fact: Paused | Broken | Cancelled
 ) -> bool:
-    """Moves a run to a state with its event, whose reason is stored; ends its steps if it ends.
+    """Pauses a run that runs, or ends one that is going, with its event, whose reason is stored.
 
     Returns:
-      False if it was in none of the states `before`: nothing is stored then.
+      False if the run was in another state: nothing is stored then.
     """
+    before = (RunState.RUNNING,) if state is RunState.PAUSED else _GOING
     changed = tx.runs.set_state(run, before, state, fact.reason)
     if changed:
         tx.events.emit(run, fact)

@@ -4,14 +4,14 @@ from app.domain.events import Cancelled, Paused, Resumed
 from app.domain.problem import Problem
 from app.domain.run import Revision, Run, RunState
 from app.domain.search.budget import Budget, spent
-from app.domain.search.cohort import CohortId, CutReason
+from app.domain.search.cohort import CutReason
 from app.engine.advance import emit_cut
 from app.engine.budget import account
 from app.engine.context import Context
 from app.engine.enqueue import redeliver
 from app.engine.founding import found_run
 from app.engine.inside import end_unwanted, reopen, revise_inside, stop_all
-from app.engine.lease import GOING, change_state
+from app.engine.lease import change_state
 from app.ports.records import NewRun
 
 
@@ -33,7 +33,7 @@ def pause(ctx: Context, run: int, reason: str = "") -> bool:
     """Stops a run: no step begins, and steps in progress end.  False if it was not running."""
     with ctx.store.begin() as tx:
         stop_all(tx, run, RunState.PAUSED)
-        return change_state(tx, run, (RunState.RUNNING,), RunState.PAUSED, Paused(reason=reason))
+        return change_state(tx, run, RunState.PAUSED, Paused(reason=reason))
 
 
 def resume(
@@ -105,7 +105,7 @@ def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
     """
     with ctx.store.begin() as tx:
         stop_all(tx, run, RunState.CANCELLED)
-        return change_state(tx, run, GOING, RunState.CANCELLED, Cancelled(reason=reason))
+        return change_state(tx, run, RunState.CANCELLED, Cancelled(reason=reason))
 
 
 def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
@@ -113,18 +113,13 @@ def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
     with ctx.store.begin() as tx:
         open_cohorts = tx.cohorts.unsettled(run)
     for cohort_id in open_cohorts:
-        cut(ctx, cohort_id, reason)
+        with ctx.store.begin() as tx:
+            locked, cohort = tx.cohorts.lock(cohort_id)
+            results = [
+                emit_cut(tx, locked, cohort, member, CutReason.CANCELLED, reason)
+                for member in cohort.members
+                if not member.state.final
+            ]
+            tx.cohorts.enter([cohort], results)
+            tx.leases.withdraw([cohort_id])
     end_unwanted(ctx, run)
-
-
-def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:
-    """Cuts what is in flight of one cohort."""
-    with ctx.store.begin() as tx:
-        run, cohort = tx.cohorts.lock(cohort_id)
-        results = [
-            emit_cut(tx, run, cohort, member, CutReason.CANCELLED, reason)
-            for member in cohort.members
-            if not member.state.final
-        ]
-        tx.cohorts.enter([cohort], results)
-        tx.leases.withdraw([cohort_id])

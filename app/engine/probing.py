@@ -53,7 +53,8 @@ def claim_behaviours(
 
 def _probed(problem: Problem, cohort: Cohort, taken: set[ProposalId]) -> Probed:
     alike = () if cohort.seeding else tuple(m.id for m in cohort.living if m.id in taken)
-    waiting = [m for m in cohort.living if m.program and not _ended(problem, cohort, m)]
+    living = [member for member in cohort.living if member.program]
+    waiting = [m for m in living if cohort.trials.get(_probe(problem, m)) is None]
     failed = cohort.failed(problem.probe)
     hidden = {*alike, *failed, *(member.id for member in waiting)}
     members = tuple(
@@ -68,10 +69,6 @@ def _probed(problem: Problem, cohort: Cohort, taken: set[ProposalId]) -> Probed:
 
 def _probe(problem: Problem, member: Member) -> Trial:
     return Trial(problem.probe, (member.program or "",))
-
-
-def _ended(problem: Problem, cohort: Cohort, member: Member) -> bool:
-    return cohort.trials.get(_probe(problem, member)) is not None
 
 
 def _claim(problem: Problem, cohort: Cohort, member: Member) -> tuple[int, str] | None:

@@ -1,9 +1,10 @@
 """Process: what the steps of one process do together, and what they wait for."""
 
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
+from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.ports.protocols import NEVER, Stop
 
@@ -83,3 +84,39 @@ class Alone(Process):
 
 
 ALONE = Alone()
+
+
+class Drawn:
+    """Counts the children that are being made in this process, by run and first parent.
+
+    The ledger names the parents of a proposal when its model has answered.  Without this count a
+    program would have as many children beyond its patience as requests are in flight.
+
+    Threads share it without a lock: each entry has a key of its own, and a single operation on a
+    dictionary is atomic.
+    """
+
+    def __init__(self) -> None:
+        self._parents: dict[object, tuple[int, ProgramId]] = {}
+
+    def children(self, run: int, parent: ProgramId) -> int:
+        """Returns how many children of a program are being made.
+
+        A child whose reply is being repaired is counted although the ledger has it already.
+        """
+        return list(self._parents.values()).count((run, parent))
+
+    @contextmanager
+    def counting(self, run: int) -> Iterator[Callable[[ProgramId], None]]:
+        """Yields what counts a child of a parent, for as long as the context manager is open."""
+        mine: list[object] = []
+
+        def count(parent: ProgramId) -> None:
+            mine.append(object())
+            self._parents[mine[-1]] = (run, parent)
+
+        try:
+            yield count
+        finally:
+            for child in mine:
+                del self._parents[child]
