@@ -84,8 +84,8 @@ class Admission:
             elite = elite.elite(self._strategy.niche(elite))
         while True:
             view = self._locked.get(island) or self._tx.archive.island(self.run.id, island)
-            known = self._cells.get(island, {})
-            before = known.get(elite.cell) or view.cell(elite.cell)
+            cells = self._cells.get(island, {})
+            before = cells.get(elite.cell) or view.cell(elite.cell)
             if epoch != view.epoch:
                 return Decision()
             child = elite.generation > 0
@@ -101,8 +101,8 @@ class Admission:
                 _ = self.champion if self.run.ranking is Ranking.RELATIVE else self.best
             seen = None if island in self._locked else view
             if self._tx.archive.put_cell(self.run.id, island, after, seen=seen):
-                if elite.cell in known:
-                    known[elite.cell] = after
+                if elite.cell in cells:
+                    cells[elite.cell] = after
                 return Decision(elite)
             self._lock(island)
 

@@ -37,7 +37,7 @@ def ask(
     ctx: Context,
     run: Run,
     turn: Turn,
-    known: Mapping[int, Completion],
+    answers: Mapping[int, Completion],
     on_answer: Callable[[], None] = lambda: None,
     stop: Stop = NEVER,
 ) -> list[Completion]:
@@ -47,7 +47,7 @@ def ask(
       ctx: The world.
       run: Whose model is asked, and whose account pays.
       turn: With at least one prompt, and nothing booked.
-      known: What was answered when this step ran before, by place; it is not asked again.
+      answers: What was answered when this step ran before, by place; it is not asked again.
       on_answer: Called once the model has answered, before the answers are saved.
       stop: Drops what is not answered yet.
 
@@ -61,7 +61,7 @@ def ask(
         times in a row: the answers are lost.
     """
     prompts = turn.prompts
-    missing = [place for place in range(len(prompts)) if place not in known]
+    missing = [place for place in range(len(prompts)) if place not in answers]
     if missing:
         if stop.asked:
             raise Stopped("the proposal was withdrawn before its model was asked")
@@ -91,8 +91,8 @@ def ask(
             error.answered = answered
             raise
         _save(ctx, _with_answers(run, turn, fresh))
-        known = {**known, **fresh}
-    return [known[place] for place in range(len(prompts))]
+        answers = {**answers, **fresh}
+    return [answers[place] for place in range(len(prompts))]
 
 
 def _with_answers(

@@ -50,10 +50,10 @@ def evaluate(ctx: Context, *trials: TrialId) -> None:
     """
     left = trials
     for _ in range(TURNS):
-        found = claim_shared(ctx, "trial", "lease a place", [left], partial(_lease_due, ctx))
-        if not found:
+        places = claim_shared(ctx, "trial", "lease a place", [left], partial(_lease_due, ctx))
+        if not places:
             continue
-        [place] = found
+        [place] = places
         if place.claimed:
             _evaluate_leased(ctx, place.claimed)
         left = place.left

@@ -247,13 +247,13 @@ def _read_taken(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> fr
     return frozenset(claim[2] for claim, is_taken in zip(claims, taken, strict=True) if is_taken)
 
 
-def _converse(ctx: Context, briefed: Briefed, known: _Replies) -> list[Child]:
+def _converse(ctx: Context, briefed: Briefed, replied: _Replies) -> list[Child]:
     """Lets the operator ask until it has its children.
 
     Args:
       ctx: The world.
       briefed: The work.
-      known: Replies of an earlier beginning; those that arrive are added.
+      replied: Replies of an earlier beginning; those that arrive are added.
 
     Raises:
       _Overlong: See `_take_turn`.
@@ -282,7 +282,7 @@ def _converse(ctx: Context, briefed: Briefed, known: _Replies) -> list[Child]:
                 f"{most} for its drafts, and budgets set aside no more"
             )
         _direct(ctx, briefed, prompts)
-        replies = _take_turn(ctx, briefed, turn, prompts, known)
+        replies = _take_turn(ctx, briefed, turn, prompts, replied)
         models = answered_by(models, prompts, replies)
         turn += 1
 
@@ -312,7 +312,7 @@ def _direct(ctx: Context, briefed: Briefed, prompts: Sequence[Prompt]) -> None:
 
 
 def _take_turn(
-    ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt], known: _Replies
+    ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt], replied: _Replies
 ) -> list[Completion]:
     """Returns a reply to each prompt; one that no model takes has a reply that says so.
 
@@ -321,7 +321,7 @@ def _take_turn(
       briefed: The work.
       turn: Its number in the conversation.
       prompts: What is asked.
-      known: See `_converse`.
+      replied: See `_converse`.
 
     Raises:
       _Overlong: A prompt is longer than its model takes, and may have items to cut.  It is not
@@ -330,8 +330,8 @@ def _take_turn(
     if not prompts:
         return []
     answers = dict(briefed.answers.get(turn, {}))
-    if turn in known:
-        earlier = known[turn]
+    if turn in replied:
+        earlier = replied[turn]
         answers = {n: earlier[p.sample] for n, p in enumerate(prompts) if p.sample in earlier}
     drafts = () if turn else briefed.brief.drafts
     while True:
@@ -350,7 +350,7 @@ def _take_turn(
             else:
                 prompts[place] = replace(error.prompt, shortest=True)
         else:
-            known[turn] = {
+            replied[turn] = {
                 prompt.sample: reply for prompt, reply in zip(prompts, replies, strict=True)
             }
             return replies

@@ -36,8 +36,8 @@ def validate(ctx: Context, tx: Transaction, run: Run) -> list[WaitingTrial] | No
         return []
     references = list(problem.references.values())
     compared = (*problem.baselines.values(), *(program.id for program in references))
-    known = {one.program for one in validations}
-    new = [one for one in dict.fromkeys((*_best(tx, run, most), *compared)) if one not in known]
+    validated = {one.program for one in validations}
+    new = [one for one in dict.fromkeys((*_best(tx, run, most), *compared)) if one not in validated]
     if not new:
         return None
     tx.programs.put(references)
