@@ -16,8 +16,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,10 +167,8 @@ def simulated_context(settings: Settings | None = None) -> Context:
         return model
 
     # The slots of the model are its only limit.
-    def place(run: Run) -> AbstractContextManager[Callable[[], None]]:
-        return nullcontext(lambda: None)
-
-    return replace(ctx, model=ask, place=place)
+    assert isinstance(ctx.process, bootstrap.WorkerProcess)
+    return replace(ctx, model=ask, process=replace(ctx.process, models=None))
 
 
 class RecordingModel:

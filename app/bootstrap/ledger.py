@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from app.adapters.model.per_run import Models
@@ -12,6 +10,7 @@ from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.leases import LeaseRenewer
 from app.adapters.store.sql import SqlStore
 from app.adapters.tuning.cma import ask
+from app.bootstrap.process import WorkerProcess
 from app.bootstrap.settings import process_limits
 from app.config.settings import QueueSettings, Settings
 from app.domain.operators import operators
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from app.adapters.model.providers.vllm_engine import VllmEngine
+    from app.adapters.queue.live_moves import LiveMoves
 
 
 def open_store(
@@ -50,6 +50,7 @@ def context(
     settings: Settings | None = None,
     keep_leases: bool = True,
     listen: Callable[[], Iterator[bool]] | None = None,
+    moves: LiveMoves | None = None,
 ) -> Context:
     """Wires a context.
 
@@ -62,13 +63,14 @@ def context(
       settings: This process's share of the models' limits; None: no limits of its own.
       keep_leases: Whether a thread renews leases; not needed without other workers.
       listen: Yields whenever steps may have been withdrawn; see `LeaseRenewer`.
+      moves: Shows the moves of games; None: nobody sees them.
     """
     pace = queue or QueueSettings()
     models, problems = Models(store, engine, process_limits(settings)), ProblemCatalogue(store)
-    built = Context(
+    leases = LeaseRenewer(store, pace.lease_seconds, listen) if keep_leases else None
+    return Context(
         store=store,
         model=models,
-        place=models.place,
         embedder=models.embedder,
         sandbox=sandbox,
         executor=executor,
@@ -76,9 +78,5 @@ def context(
         limited=problems.limited,
         operators=operators(ask),
         pace=Pace(pace.lease_seconds, pace.redeliver_seconds, attempts=pace.attempts),
-        share=GroupCommit().share,
-        wait=time.sleep,
+        process=WorkerProcess(GroupCommit(), models, leases, moves=moves),
     )
-    if keep_leases:
-        return replace(built, keep=LeaseRenewer(store, pace.lease_seconds, listen).keep)
-    return built

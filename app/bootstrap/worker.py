@@ -21,6 +21,7 @@ from app.adapters.store.leases import CHANNEL
 from app.adapters.store.schema import version
 from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.bootstrap.ledger import context, open_store
+from app.bootstrap.process import WorkerProcess
 from app.bootstrap.settings import own_settings
 from app.celery import app, threads
 from app.config.places import available_cores, places
@@ -61,7 +62,8 @@ def worker_context(settings: Settings | None = None) -> Context:
     )
     _require_schema(store, settings.database_url.get_secret_value())
     sandboxes = {"places": places(os.environ, available_cores()) + NEWCOMERS}
-    built = context(
+    redis_url = settings.redis_url and client_url(settings.redis_url.get_secret_value())
+    return context(
         store,
         CeleryExecutor(app),
         CachedSandbox(LazySandbox(settings.sandbox.model_copy(update=sandboxes)), store),
@@ -69,11 +71,8 @@ def worker_context(settings: Settings | None = None) -> Context:
         engine=worker_engine(),
         settings=settings,
         listen=partial(store.listen, CHANNEL, LOOK_SECONDS),
+        moves=LiveMoves(redis_url) if redis_url else None,
     )
-    if settings.redis_url is None:
-        return built
-    moves = LiveMoves(client_url(settings.redis_url.get_secret_value()))
-    return replace(built, show_moves=moves.show)
 
 
 def _require_schema(store: Store, database_url: str) -> None:
@@ -130,7 +129,8 @@ def with_worker_time(
         report=report,
     )
     recorder.start()
-    return replace(ctx, work=recorder.work), recorder
+    assert isinstance(ctx.process, WorkerProcess)
+    return replace(ctx, process=replace(ctx.process, recorder=recorder)), recorder
 
 
 def _places(ctx: Context, queues: Collection[str]) -> Capacity:

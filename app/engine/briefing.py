@@ -107,10 +107,7 @@ def unmeasured_brief(
 
 def first_prompts(operator: Operator, brief: Brief) -> list[Prompt]:
     """Returns the first prompts of an operator; [] where it asks no model."""
-    try:
-        return next(operator.converse(brief))
-    except StopIteration:
-        return []
+    return next(operator.converse(brief), [])
 
 
 def own_children(operator: Operator, brief: Brief) -> list[Child]:

@@ -18,6 +18,7 @@ from app.domain.search.recipes.map_elites import default_patience
 from app.engine import steps
 from app.engine.context import Context
 from app.ports.protocols import NEVER, Stop
+from tests.engine.conftest import with_process
 from tests.engine.executors import Numbers, RecordedMessages, planned
 
 
@@ -56,7 +57,8 @@ def test_parents_are_drawn_behind_the_place_which_is_free_once_the_model_has_ans
         return wait()
 
     model = Numbers()
-    ctx = replace(ctx, model=lambda run: model, place=place, executor=RecordedMessages())
+    ctx = replace(ctx, model=lambda run: model, executor=RecordedMessages())
+    ctx = with_process(ctx, take_place=place)
     run, proposals = planned(ctx, 1, "asked")
     with ThreadPoolExecutor(1) as pool:
         bred = pool.submit(steps.generate, ctx, *proposals)

@@ -36,7 +36,7 @@ from app.reports.ratings import read_ratings
 from app.reports.report import report
 from app.reports.summary import summarise
 from app.reports.waiting import QueueState
-from tests.engine.conftest import new_run, run_to_the_end, table
+from tests.engine.conftest import new_run, run_to_the_end, table, with_process
 from tests.engine.toy import ToySandbox, problem
 from tests.integration.cli import Evoq
 from tests.unit.cli.remedies import replace_everywhere
@@ -437,7 +437,7 @@ def test_moves_are_shown_of_games_alone_and_are_not_believed(ctx: Context) -> No
     def show(trial: int, moves: Sequence[str]) -> None:
         seen[trial] = [*moves]
 
-    watched = replace(ctx, sandbox=_Watched(), show_moves=show)
+    watched = with_process(replace(ctx, sandbox=_Watched()), show_moves=show)
     run = played(watched, replace(toy, prepare=prepare), budget=4)
 
     games: list[Played] = facts(ctx, run, EventKind.PLAYED)

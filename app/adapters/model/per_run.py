@@ -81,7 +81,7 @@ class Models:
         return self._providers
 
     def place(self, run: Run) -> AbstractContextManager[Callable[[], None]]:
-        """See `app.engine.context.Context.place`."""
+        """See `app.engine.process.Process.take_place`."""
         self(run)
         with self._lock:
             places = self._places.setdefault(run.id, ModelPlaces(partial(self._limit, run.id)))

@@ -451,7 +451,7 @@ def test_a_proposal_is_leased_at_the_pace_of_its_worker() -> None:
         return []
 
     tx: Any = SimpleNamespace(proposals=SimpleNamespace(claim=claim))
-    generate._claim(tx, [1], Pace(7.0, 8.0, attempts=2))
+    generate.claim_proposals(tx, [1], Pace(7.0, 8.0, attempts=2))
 
     assert leased == [([1], 7.0, 2)]
 
