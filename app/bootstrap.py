@@ -29,7 +29,13 @@ from app.adapters.tuning.cma import ask
 from app.config.layers import wrong_variables
 from app.config.models import ModelSettings
 from app.config.places import available_cores, places
-from app.config.settings import QueueSettings, SandboxSettings, Settings
+from app.config.settings import (
+    QueueSettings,
+    SandboxSettings,
+    Settings,
+    of_workers,
+    stored_settings,
+)
 from app.domain.operator import Role
 from app.domain.operators import operators
 from app.domain.problem import Evaluator, Job, Outcome, Problem, ProblemDigest
@@ -98,11 +104,11 @@ def worker_context(settings: Settings | None = None) -> Context:
     _require_schema(store, settings.database_url.get_secret_value())
     from app.celery import app
 
-    sandboxes = {"cells": places(os.environ, available_cores()) + NEWCOMERS}
+    cells = places(os.environ, available_cores()) + NEWCOMERS
     built = context(
         store,
         CeleryExecutor(app),
-        CachedSandbox(LazySandbox(settings.sandbox.model_copy(update=sandboxes)), store),
+        CachedSandbox(LazySandbox(replace(settings.sandbox, cells=cells)), store),
         queue=settings.queue,
         engine=worker_engine(),
         settings=settings,
@@ -194,7 +200,7 @@ def with_worker_time(
     kind = next(kind for kind in WORKER_KINDS if kind in queues)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     settings = own_settings()
-    worker = Worker(name, kind, settings.prices.of(kind), settings.of_worker())
+    worker = Worker(name, kind, settings.prices.of(kind), of_workers(settings))
     recorder = WorkerTimeRecorder(
         ctx.store,
         worker,
@@ -414,8 +420,8 @@ class Models:
         self._engine = engine
         self._limits = _process_limits(settings)
         self._lock = threading.Lock()
-        self._built: dict[int, tuple[int, Any, LanguageModel]] = {}
-        self._embedders: dict[int, tuple[int, Any, Embedder]] = {}
+        self._built: dict[int, tuple[int, ModelSettings, LanguageModel]] = {}
+        self._embedders: dict[int, tuple[int, ModelSettings, Embedder]] = {}
         self._places: dict[int, ModelPlaces] = {}
         self._providers: Providers | None = None
 
@@ -426,11 +432,8 @@ class Models:
 
     def __call__(self, run: Run) -> LanguageModel:
         with self._lock:
-            settings = run.settings["llm"]
             return _of_revision(
-                self._built,
-                run,
-                lambda: self._opened().model(ModelSettings(**settings), run.seed, run.name),
+                self._built, run, lambda llm: self._opened().model(llm, run.seed, run.name)
             )
 
     def embedder(self, run: Run) -> Embedder | None:
@@ -438,10 +441,7 @@ class Models:
         if Role.EMBEDDER not in run.rules.asking.roles:
             return None
         with self._lock:
-            settings = run.settings["llm"]
-            return _of_revision(
-                self._embedders, run, lambda: self._opened().embedder(ModelSettings(**settings))
-            )
+            return _of_revision(self._embedders, run, lambda llm: self._opened().embedder(llm))
 
     def _opened(self) -> Providers:
         if self._providers is None:
@@ -471,19 +471,19 @@ class Models:
 
 
 def _of_revision(
-    built: dict[int, tuple[int, Any, Built]], run: Run, build: Callable[[], Built]
+    built: dict[int, tuple[int, ModelSettings, Built]],
+    run: Run,
+    build: Callable[[ModelSettings], Built],
 ) -> Built:
     """Returns what was built for a run; built anew once its section `llm` has changed.
 
     A step that began before a change takes what its successors take.
     """
-    settings = run.settings["llm"]
-    revision, section, known = built.get(run.id, (-1, None, None))
-    if known is None or (run.revision > revision and section != settings):
-        known = build()
-    if run.revision >= revision:
-        built[run.id] = run.revision, settings, known
-    return known
+    if run.id not in built or run.revision > built[run.id][0]:
+        llm = stored_settings(run.settings).llm
+        same = run.id in built and llm == built[run.id][1]
+        built[run.id] = run.revision, llm, built[run.id][2] if same else build(llm)
+    return built[run.id][2]
 
 
 def _process_limits(settings: Settings | None) -> ProcessLimits:

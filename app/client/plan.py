@@ -333,12 +333,12 @@ def plan_run(
     notices += _elsewhere(settings.llm) if asks or settings.llm.feedback else []
     if COMPLETE.name in used:
         settings = _with_function(problem, settings)
-    _require_possible(problem, settings, used, asks=asks)
+    _require_possible(problem, settings, resolution.sources, used, asks=asks)
     if reproducible:
-        queue = settings.queue.model_copy(update={"generating": 1, "evaluating": 1})
+        queue = replace(settings.queue, generating=1, evaluating=1)
         settings = settings.model_copy(update={"queue": queue})
     if settings.llm.seeded is None:
-        llm = settings.llm.model_copy(update={"seeded": reproducible})
+        llm = replace(settings.llm, seeded=reproducible)
         settings = settings.model_copy(update={"llm": llm})
     source = resolution.sources.get("search.operators")
     learnt = settings.search.learn_forms
@@ -377,7 +377,12 @@ def _notices(problem: Problem, layers: SettingLayers, resolution: Resolved) -> l
 
 
 def _require_possible(
-    problem: Problem, settings: RunSettings, used: Collection[str], *, asks: bool
+    problem: Problem,
+    settings: RunSettings,
+    sources: Mapping[str, str],
+    used: Collection[str],
+    *,
+    asks: bool,
 ) -> None:
     """Raises `UsageError` where a run of these settings and operators makes no sense."""
     require_mix(settings, asks=asks)
@@ -387,7 +392,7 @@ def _require_possible(
         require_refining(settings)
     require_gates(settings, problem)
     require_players(settings, problem)
-    require_nesting(settings)
+    require_nesting(settings, sources)
     if nested := nested_settings(settings):
         require_players(nested, problem)
     if COMPLETE.name in used:
@@ -467,7 +472,7 @@ def _with_operators_inside(
     if inside is None:
         return resolution, {}
     mix = _mix(inside, problem)
-    nested = resolution.settings.nested.model_copy(update={"operators": mix})
+    nested = replace(resolution.settings.nested, operators=mix)
     settings = resolution.settings.model_copy(update={"nested": nested})
     return replace(resolution, settings=settings), mix
 
@@ -520,9 +525,9 @@ def _with_human_models(resolution: Resolved) -> tuple[Resolved, list[str]]:
     if not any(model.provider is Provider.HUMAN for model in settings.llm.every_model):
         return resolution, []
     folder = Path(settings.llm.answers).absolute()
-    changes: dict[str, Any] = {"llm": settings.llm.model_copy(update={"answers": str(folder)})}
+    changes: dict[str, Any] = {"llm": replace(settings.llm, answers=str(folder))}
     if "queue.patience_seconds" not in resolution.sources:
-        changes["queue"] = settings.queue.model_copy(update={"patience_seconds": A_DAY_SECONDS})
+        changes["queue"] = replace(settings.queue, patience_seconds=A_DAY_SECONDS)
     return replace(resolution, settings=settings.model_copy(update=changes)), [
         f"this run asks a person: its prompts are in {folder}, `evoq answer RUN` shows and answers "
         f"them."

@@ -5,11 +5,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from app.config.checks import require_asked_roles, require_bounds, require_mix, require_refining
-from app.config.layers import ADDRESSES, Choices, UsageError, owner_of
+from app.config.layers import ADDRESSES, Choices, UsageError
 from app.config.mix import operators, require_function
 from app.config.resolve import with_values
 from app.config.rules import judges_of
-from app.config.settings import Owner, RunSettings, fields_of
+from app.config.section import Owner, variable_of
+from app.config.settings import SETTINGS, RunSettings, owner_of
 from app.domain.events import Changed
 from app.domain.operator import Operator
 from app.domain.operators.complete import COMPLETE
@@ -29,16 +30,9 @@ _RESTART = "Pause the run, then give it to `evoq resume`."
 
 def fixed() -> Mapping[str, str]:
     """Returns why settings cannot change once a run has begun, by setting or section."""
-    sections = fields_of(RunSettings)
-    settings = {
-        f"{section}.{name}": field
-        for section, whole in sections.items()
-        if isinstance(whole.annotation, type)
-        for name, field in fields_of(whole.annotation).items()
-    }
     return {
         name: part.reason
-        for name, field in {**sections, **settings}.items()
+        for name, field in {**RunSettings.model_fields, **SETTINGS}.items()
         for part in field.metadata
         if isinstance(part, Fixed)
     }
@@ -99,7 +93,7 @@ def unused(environment: Choices, run: Run) -> list[str]:
         if any(f"{name}.".startswith(f"{setting}.") for setting in differing)
         and (owner_of(name) is Owner.RUN or _at(before.model_dump(), name) != _at(defaults, name))
     ]
-    return ["EVOQ_" + name.upper().replace(".", "__") for name in names]
+    return [variable_of(name) for name in names]
 
 
 def _require_changeable(run: Run, values: Mapping[str, Any]) -> None:

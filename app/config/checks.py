@@ -4,11 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.config.layers import ENVIRONMENT, Choices, UsageError, owner_of
+from app.config.layers import ENVIRONMENT, Choices, UsageError
 from app.config.models import ModelSettings, RoleSettings
 from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import islands_of, mixes_of, refining_of, strategy_of
-from app.config.settings import Owner, RunSettings
+from app.config.section import Owner, variable_of
+from app.config.settings import RunSettings, owner_of
 from app.domain.operator import Role
 from app.domain.problem import Axis, Problem
 from app.domain.search.archive import scaled
@@ -120,7 +121,7 @@ def require_owned_by_run(layers: Sequence[Choices]) -> list[str]:
     idle: list[str] = []
     for layer in layers:
         for name in (n for n in layer.values if owner_of(n) is not Owner.RUN):
-            variable = "EVOQ_" + name.upper().replace(".", "__")
+            variable = variable_of(name)
             if layer.source == ENVIRONMENT:
                 idle.append(variable)
                 continue
@@ -311,15 +312,20 @@ def without_models(run: Resolved) -> Resolved:
     return _with_models(run, none)
 
 
-def require_nesting(settings: RunSettings) -> None:
+def require_nesting(settings: RunSettings, sources: Mapping[str, str]) -> None:
     """Makes sure that a run has room for those inside it, and that its limits hold for them.
+
+    Args:
+      settings: The run's.
+      sources: As in `Resolved`.
 
     Raises:
       UsageError: A setting of `nested` has no effect, or one of the run cannot be kept.
     """
-    nested, budget = settings.nested, settings.budget
-    if nested.strategy is None:
-        given = sorted(nested.model_fields_set & {"proposals", "parameters", "operators"})
+    budget = settings.budget
+    if settings.nested.strategy is None:
+        parts = [key.split(".") for key in sources]
+        given = sorted({name for section, name, *_ in parts if section == "nested"} - {"strategy"})
         if given:
             raise UsageError(
                 "it is a setting of the runs inside the run, and there are none",
@@ -368,7 +374,7 @@ def without_judges(run: Resolved) -> tuple[Resolved, list[str]]:
 
 
 def _with_models(run: Resolved, changes: Mapping[str, Any]) -> Resolved:
-    llm = run.settings.llm.model_copy(update=changes)
+    llm = replace(run.settings.llm, **changes)
     return replace(run, settings=run.settings.model_copy(update={"llm": llm}))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.config.openevolve_keys import KEYS, Key
+from app.config.section import variable_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,6 @@ def foreign_names_of(name: str, value: object) -> dict[str, ForeignName]:
         return {}
     inner = {f"{name}.{key}" for key in value}
     return {each: found for each in sorted(inner) if (found := foreign_name(each)) is not None}
-
-
-def variable_of(setting: str) -> str:
-    """Returns the variable that sets a setting, or would if there were one."""
-    return f"EVOQ_{setting.replace('.', '__').upper()}"
 
 
 def foreign_variables() -> dict[str, ForeignName]:

@@ -16,8 +16,8 @@ from app.config import lite, yaml_values
 from app.config.foreign_names import ForeignName, foreign_names_of, foreign_variables
 from app.config.models import ModelSettings
 from app.config.places import VARIABLES, places
-from app.config.settings import Owner, RunSettings, Settings, fields_of
-from app.config.settings import owner_of as owner_in
+from app.config.section import fields_of, variable_of
+from app.config.settings import SECTIONS, SETTINGS, Settings
 from app.domain.problem import Limits
 
 PREFIX = "EVOQ_"
@@ -39,12 +39,6 @@ _PROBLEM_OPTIONS = (
     "scoring",
     "checkpoint",
 )
-
-_SECTIONS: dict[str, type | None] = {
-    name: field.annotation if isinstance(field.annotation, type) else None
-    for name, field in RunSettings.model_fields.items()
-}
-"""Section to its class; None for a section that takes any name."""
 
 _ALIKE = 0.85
 """Likeness of two variables, 0 to 1, from which on one is taken for a misspelling of the other."""
@@ -138,7 +132,7 @@ def from_environment(environment: Mapping[str, str]) -> Choices:
         name = variable.removeprefix(PREFIX).lower().replace("__", ".")
         if name in ADDRESSES:
             values[name] = text
-        elif "__" in variable and name.split(".")[0] in _SECTIONS:
+        elif "__" in variable and name.split(".")[0] in SECTIONS:
             values.update(_entries(name, _parsed(text, variable), variable))
     return Choices(ENVIRONMENT, values)
 
@@ -199,7 +193,7 @@ def misspelt(names: Iterable[str]) -> dict[str, str]:
     underscores, whose sections are read by name.
     """
     known = _known_variables()
-    sections = tuple(f"{PREFIX}{name.upper()}_" for name in _SECTIONS)
+    sections = tuple(f"{PREFIX}{name.upper()}_" for name in SECTIONS)
     meant: dict[str, str] = {}
     for name in sorted(names):
         if not name.startswith(PREFIX) or "__" in name or name in known:
@@ -279,55 +273,28 @@ def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
     return options
 
 
-def owner_of(name: str) -> Owner:
-    """Returns the owner of a setting by its dotted key."""
-    section, _, rest = name.partition(".")
-    found = _SECTIONS.get(section)
-    setting = rest.partition(".")[0]
-    if found is None or setting not in fields_of(found):
-        return Owner.RUN
-    return owner_in(found, setting)
-
-
 def known_setting(section: str, rest: str) -> bool:
     """Returns whether a section has a setting of that name, or takes any."""
-    if section not in _SECTIONS:
-        return False
     name, _, deeper = rest.partition(".")
-    model = _SECTIONS[section]
-    if model is not None:
-        if f"{section}.{rest}" == TEMPLATE_FOLDER:
-            return True
-        if name not in fields_of(model):
-            return False
-        return not deeper or "dict" in str(fields_of(model)[name].annotation)
     if section == "problem":
         return name in _PROBLEM_OPTIONS
-    # The parameters of a recipe are checked later, when the recipe is known.
-    return bool(rest) and not deeper
+    if section == "strategy":
+        # The parameters of a recipe are checked later, when the recipe is known.
+        return bool(rest) and not deeper
+    if field := SETTINGS.get(f"{section}.{name}"):
+        return not deeper or "dict" in str(field.annotation)
+    return f"{section}.{rest}" == TEMPLATE_FOLDER
 
 
 def _known_keys() -> list[str]:
     """Returns every key that `--set` takes, except the parameters of recipes."""
-    keys = [
-        f"{section}.{name}"
-        for section, model in _SECTIONS.items()
-        if model
-        for name in fields_of(model)
-    ]
     options = [f"problem.{name}" for name in _PROBLEM_OPTIONS]
-    return [*keys, TEMPLATE_FOLDER, *options, *ADDRESSES]
+    return [*SETTINGS, TEMPLATE_FOLDER, *options, *ADDRESSES]
 
 
 def _known_variables() -> list[str]:
-    plain = [name.upper() for name in Settings.model_fields if name not in _SECTIONS]
-    nested = [
-        f"{section}__{name}".upper()
-        for section, model in _SECTIONS.items()
-        if model
-        for name in fields_of(model)
-    ]
-    return [PREFIX + name for name in (*plain, *_OTHER_VARIABLES, *nested)]
+    plain = [name for name in Settings.model_fields if name not in SECTIONS]
+    return [variable_of(name) for name in (*plain, *_OTHER_VARIABLES, *SETTINGS)]
 
 
 def _of_settings(loaded: Any) -> bool:
@@ -340,9 +307,9 @@ def _of_settings(loaded: Any) -> bool:
     names = {str(name) for name in loaded}
     if names == {"llm"}:
         return isinstance(loaded["llm"], dict) and set(loaded["llm"]) <= set(
-            ModelSettings.model_fields
+            fields_of(ModelSettings)
         )
-    return bool(names & ({*_SECTIONS, *ADDRESSES} - {"llm"}))
+    return bool(names & ({*SECTIONS, *ADDRESSES} - {"llm"}))
 
 
 def _closest(name: str, known: Sequence[str]) -> str | None:
@@ -358,7 +325,7 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
     section, _, rest = name.partition(".")
     if name in ADDRESSES:
         return {name: value}
-    if section in _SECTIONS and not rest:
+    if section in SECTIONS and not rest:
         if value is None:
             return {}
         if not isinstance(value, dict):

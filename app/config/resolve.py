@@ -15,7 +15,8 @@ from app.config.layers import ADDRESSES, TEMPLATE_FOLDER, Choices, UsageError, k
 from app.config.models import ModelChoice
 from app.config.nested import nested_settings
 from app.config.recipes import parameter_names, recipe, with_parameters
-from app.config.settings import RunSettings, SearchSettings, fields_of
+from app.config.section import fields_of
+from app.config.settings import RunSettings, SearchSettings, stored_settings
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.secrets import redacted_values
 
@@ -97,9 +98,7 @@ def with_values(settings: Mapping[str, Any], given: Choices) -> RunSettings:
     Raises:
       UsageError: A value is of the wrong kind or out of range.
     """
-    merged: dict[str, Any] = RunSettings.model_validate(settings, extra="ignore").model_dump(
-        mode="json"
-    )
+    merged: dict[str, Any] = stored_settings(settings).model_dump(mode="json")
     for name in given.values:
         _drop_replaced(merged, name)
     for name, value in given.values.items():
@@ -195,8 +194,8 @@ def _known_suggestions(suggestions: Mapping[str, Any]) -> tuple[dict[str, Any], 
 
 
 def _known_models(models: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    kept = [{k: v for k, v in model.items() if k in ModelChoice.model_fields} for model in models]
-    dropped = {key for model in models for key in model if key not in ModelChoice.model_fields}
+    kept = [{k: v for k, v in model.items() if k in fields_of(ModelChoice)} for model in models]
+    dropped = {key for model in models for key in model if key not in fields_of(ModelChoice)}
     return kept, sorted(dropped)
 
 

@@ -7,13 +7,12 @@ from typing import Any
 from app.config.models import ModelChoice, ModelSettings
 from app.config.nested import nested_settings
 from app.config.recipes import recipe, with_parameters
-from app.config.settings import RunSettings
+from app.config.settings import RunSettings, stored_settings
 from app.domain.operator import Role
 from app.domain.problem import Limits
 from app.domain.prompting.judging import Judge, Judges
 from app.domain.run import AskingRules, Rules
 from app.domain.search.archive import islands_for, learnt_after
-from app.domain.search.back_pressure import Caps
 from app.domain.search.gates import gate
 from app.domain.search.model_mix import MixedModel, ModelMix, ModelPrice
 from app.domain.search.nested import NestedRules
@@ -36,9 +35,10 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
     Raises:
       ValueError: A value is of the wrong type or out of range.
     """
-    run = RunSettings.model_validate(settings, extra="ignore")
-    search, queue, llm = run.search, run.queue, run.llm
+    run = stored_settings(settings)
+    search, llm = run.search, run.llm
     found = _recipe(strategy, run)
+    sandbox = asdict(run.sandbox)
     return Rules(
         search,
         run.prompts.rules(search),
@@ -51,13 +51,13 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             mixes_of(llm),
             frozenset(model.name for model in llm.models_of(Role.GENERATOR)),
         ),
-        Caps(queue.generating, queue.evaluating, queue.trials_at_once),
+        run.queue,
         recipe=found,
         gates=None if search.gates is None else tuple(map(gate, search.gates)),
         grid_after=search.grid_after or learnt_after(run.budget.proposals),
         by_task=isinstance(found, FunSearchLite),
         nested=_nested(run),
-        limits=run.sandbox.model_dump(include={limit.name for limit in fields(Limits)}),
+        limits={limit.name: sandbox[limit.name] for limit in fields(Limits)},
     )
 
 

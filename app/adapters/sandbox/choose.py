@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
 
@@ -125,12 +126,11 @@ def _say_without_effect(
     settings: SandboxSettings, names: Sequence[str], used: str, meant: str, say: ShowProgress
 ) -> None:
     """Says which settings differ from their defaults and have no effect in the isolation used."""
-    fields = SandboxSettings.model_fields
-    values = settings.model_dump(include=set(names))
+    values, defaults = asdict(settings), asdict(SandboxSettings())
     given = [
         f"sandbox.{name}={json.dumps(values[name])}"
         for name in names
-        if values[name] != fields[name].default
+        if values[name] != defaults[name]
     ]
     if given:
         verb = "has" if len(given) == 1 else "have"

@@ -13,7 +13,7 @@ from app.adapters.store import tables as t
 from app.adapters.store.codec import built, clean
 from app.adapters.store.driver import row, rows, value, write
 from app.config.rules import rules_of
-from app.config.settings import QueueSettings
+from app.config.settings import stored_settings
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
@@ -200,7 +200,7 @@ class SqlRuns:
         self._write_last = write_last
 
     def add(self, new: NewRun) -> Run:
-        queue = QueueSettings.model_validate(new.settings.get("queue", {}), extra="ignore")
+        queue = stored_settings(new.settings).queue
         added = self._c.execute(
             upsert(t.runs)
             .values(
@@ -309,7 +309,7 @@ class SqlRuns:
         write(self._c, _EXPLAIN, {"run": run, "reason": clean(reason)})
 
     def revise(self, run: Run, settings: Mapping[str, Any], operators: Mapping[str, float]) -> bool:
-        queue = QueueSettings.model_validate(settings.get("queue", {}), extra="ignore")
+        queue = stored_settings(settings).queue
         revised = self._c.execute(
             update(t.runs)
             .where(t.runs.c.id == run.id, t.runs.c.revision == run.revision)
