@@ -39,9 +39,8 @@ from app.config.layers import (
 from app.config.lite import Experiment
 from app.config.mix import one_function, operators, require_function
 from app.config.models import ModelSettings, Provider
-from app.config.nested import nested_settings
 from app.config.resolve import PROBLEMS_OWN, Resolved, resolved
-from app.config.rules import islands_of, rules_of
+from app.config.rules import inside_settings, islands_of, rules_of
 from app.config.settings import RunSettings
 from app.domain.operator import Offspring
 from app.domain.operators import operators as every_operator
@@ -326,8 +325,7 @@ def plan_run(
     resolution, inside = _with_operators_inside(resolution, problem)
     known, used = every_operator(ask), {**mix, **inside}
     asks = any(known[name].asks_model for name in used)
-    advisers = {role for name in used for role in known[name].advisers}
-    resolution, added = with_asked_roles(resolution, asks=asks, advisers=advisers)
+    resolution, added = with_asked_roles(resolution, [known[name] for name in used])
     notices += added
     settings = resolution.settings
     notices += _elsewhere(settings.llm) if asks or settings.llm.feedback else []
@@ -393,7 +391,7 @@ def _require_possible(
     require_gates(settings, problem)
     require_players(settings, problem)
     require_nesting(settings, sources)
-    if nested := nested_settings(settings):
+    if nested := inside_settings(settings):
         require_players(nested, problem)
     if COMPLETE.name in used:
         require_function(problem, settings.prompts.function)
@@ -468,7 +466,7 @@ def _with_operators_inside(
     resolution: Resolved, problem: Problem
 ) -> tuple[Resolved, Mapping[str, float]]:
     """Returns the settings with the operators of the runs inside, stored as they take effect."""
-    inside = nested_settings(resolution.settings)
+    inside = inside_settings(resolution.settings)
     if inside is None:
         return resolution, {}
     mix = _mix(inside, problem)
@@ -480,7 +478,7 @@ def _with_operators_inside(
 def _unchangeable(problem: Problem, settings: RunSettings) -> str:
     """Tries each operator on each seed until a child is made, as in a run's first proposals."""
     known = every_operator(ask)
-    inside = nested_settings(settings)
+    inside = inside_settings(settings)
     mix = {**_mix(settings, problem), **(_mix(inside, problem) if inside else {})}
     mix.pop(SEARCH.name, None)
     # This order tries `mutate` before `tune`.

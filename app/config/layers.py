@@ -30,15 +30,9 @@ TEMPLATE_FOLDER = "prompts.template_dir"
 """Stands for the templates in a folder, which the reader of the folder puts in its place."""
 
 _PROBLEM_OPTIONS = (
-    "data",
-    "mounts",
-    "environment",
-    "allow_imports",
-    "deny_imports",
-    "inputs",
-    "scoring",
+    "data", "mounts", "environment", "allow_imports", "deny_imports", "inputs", "scoring",
     "checkpoint",
-)
+)  # fmt: skip
 
 _ALIKE = 0.85
 """Likeness of two variables, 0 to 1, from which on one is taken for a misspelling of the other."""
@@ -51,6 +45,10 @@ _OTHER_VARIABLES = (
     "IMAGE", "EXTRAS", "PROBLEM_DATA", "PROGRAM_SOURCE", "TEST_VLLM_MODEL",
 )  # fmt: skip
 """Variables of Celery's configuration, the compose file, programs under test and our tests."""
+
+
+_UNEXPECTED = "extra inputs are not permitted"
+"""Text of an unknown setting of a section in a variable."""
 
 
 class UsageError(ValueError):
@@ -80,7 +78,7 @@ class Choices:
     """
 
     source: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, object] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     experiment: lite.Experiment | None = None
 
@@ -91,7 +89,7 @@ def from_assignments(assignments: Iterable[str]) -> Choices:
     Raises:
       UsageError: There is no `=`, the key is unknown, or the value is not YAML.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals:
@@ -125,7 +123,7 @@ def from_environment(environment: Mapping[str, str]) -> Choices:
             where=variable,
             remedy=f"The closest known one is {known}.",
         )
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for variable, text in given.items():
         if not variable.startswith(PREFIX):
             continue
@@ -137,7 +135,7 @@ def from_environment(environment: Mapping[str, str]) -> Choices:
     return Choices(ENVIRONMENT, values)
 
 
-def from_file(text: str, where: str, *, foreign: Callable[[Any], bool]) -> Choices | None:
+def from_file(text: str, where: str, *, foreign: Callable[[object], bool]) -> Choices | None:
     """Returns the settings of a configuration file; None for a problem's own configuration.
 
     Args:
@@ -166,16 +164,13 @@ def from_file(text: str, where: str, *, foreign: Callable[[Any], bool]) -> Choic
     return from_values(loaded, where)
 
 
-def from_values(given: Mapping[Any, Any], where: str) -> Choices:
+def from_values(given: Mapping[Any, object], where: str) -> Choices:
     """Returns the settings of a mapping by dotted keys or by sections.
 
     Raises:
       UsageError: A setting is unknown.
     """
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        values.update(_entries(str(name), value, where))
-    return Choices(where, values)
+    return Choices(where, _all_entries(given, where))
 
 
 def is_experiment(text: str) -> bool:
@@ -228,8 +223,9 @@ def wrong_variables() -> dict[str, str]:
         Settings()
     except ValidationError as error:
         for fault in error.errors(include_url=False):
-            name = PREFIX + "__".join(str(part) for part in fault["loc"]).upper()
-            wrong[name] = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}, not {fault['input']!r}"
+            text = _UNEXPECTED if fault["type"] == "unexpected_keyword_argument" else fault["msg"]
+            name = variable_of(".".join(map(str, fault["loc"])))
+            wrong[name] = f"{text[:1].lower()}{text[1:]}, not {fault['input']!r}"
     try:
         places(os.environ, cores=1)
     except ValueError as error:
@@ -247,7 +243,7 @@ def addresses(layers: Sequence[Choices]) -> dict[str, str]:
     }
 
 
-def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
+def problem_options(layers: Sequence[Choices]) -> dict[str, object]:
     """Returns the settings that shape the problem itself, which are needed to load it.
 
     An image of the environment shapes none: it is the worker's, for problems that name none.
@@ -258,18 +254,17 @@ def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
         *(f"sandbox.{limit.name}" for limit in fields(Limits)),
     }
     variable = "problem.environment."
-    options: dict[str, Any] = {}
-    for source, name, value in (
-        (layer.source, n, v) for layer in reversed(layers) for n, v in layer.values.items()
-    ):
-        if name.startswith(variable):
-            before = options.get("problem.environment")
-            kept = before if isinstance(before, dict) else {}
-            options["problem.environment"] = {**kept, name.removeprefix(variable): str(value)}
-        elif source == ENVIRONMENT and name == "sandbox.image":
-            continue
-        elif name in shaping or name.startswith("problem."):
-            options[name] = value
+    options: dict[str, object] = {}
+    for layer in reversed(layers):
+        for name, value in layer.values.items():
+            if name.startswith(variable):
+                before = options.get("problem.environment")
+                kept = before if isinstance(before, dict) else {}
+                options["problem.environment"] = {**kept, name.removeprefix(variable): str(value)}
+            elif name == "sandbox.image" and layer.source == ENVIRONMENT:
+                continue
+            elif name in shaping or name.startswith("problem."):
+                options[name] = value
     return options
 
 
@@ -297,7 +292,7 @@ def _known_variables() -> list[str]:
     return [variable_of(name) for name in (*plain, *_OTHER_VARIABLES, *SETTINGS)]
 
 
-def _of_settings(loaded: Any) -> bool:
+def _of_settings(loaded: object) -> bool:
     """Returns whether a parsed file has a section or an address of ours.
 
     The section `llm` counts only where it is alone and all of it is ours: OpenEvolve has one, too.
@@ -320,7 +315,15 @@ def _closest(name: str, known: Sequence[str]) -> str | None:
     return near[0] if near else None
 
 
-def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
+def _all_entries(given: Mapping[Any, object], where: str) -> dict[str, object]:
+    """Returns settings by dotted key; see `_entries`."""
+    values: dict[str, object] = {}
+    for name, value in given.items():
+        values.update(_entries(str(name), value, where))
+    return values
+
+
+def _entries(name: str, value: object, where: str) -> dict[str, object]:
     """Returns a setting by dotted key; a section becomes its settings."""
     section, _, rest = name.partition(".")
     if name in ADDRESSES:
@@ -335,10 +338,7 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
                 value=repr(value)[:80],
                 remedy=f"Name a setting of it, such as {section}.KEY.",
             )
-        entries: dict[str, Any] = {}
-        for key, inner in value.items():
-            entries.update(_entries(f"{section}.{key}", inner, where))
-        return entries
+        return _all_entries({f"{section}.{key}": inner for key, inner in value.items()}, where)
     # Each key of `prompts.templates` replaces one template, and the others stay.
     if name == "prompts.templates" and isinstance(value, dict):
         return {f"{name}.{template}": text for template, text in value.items()}
@@ -360,7 +360,7 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
     )
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parsed(text: str, where: str) -> object:
     try:
         value = yaml_values.loaded(text)
     except yaml.YAMLError as error:

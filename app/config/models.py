@@ -7,8 +7,9 @@ names an address inherits no provider.
 
 import enum
 from collections.abc import Iterable
-from dataclasses import asdict, field
+from dataclasses import field, replace
 from difflib import get_close_matches
+from operator import attrgetter
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -299,6 +300,9 @@ class ModelSettings(RoleSettings):
         )
 
 
+_INHERITED = tuple(fields_of(RequestSettings))
+
+
 def _inheriting(choice: ModelChoice, *levels: RequestSettings) -> ModelChoice:
     settings = _given(choice)
     for level in levels:
@@ -307,14 +311,14 @@ def _inheriting(choice: ModelChoice, *levels: RequestSettings) -> ModelChoice:
             dropped = {"provider", "base_url", "api_key_variable"}
         elif "base_url" in settings:
             dropped = {"provider", "base_url"}
-        inherited = fields_of(RequestSettings).keys() - dropped
-        settings = {k: v for k, v in _given(level).items() if k in inherited} | settings
-    return ModelChoice(**settings)
+        settings = {k: v for k, v in _given(level).items() if k not in dropped} | settings
+    return replace(choice, **settings)
 
 
 def _given(section: RequestSettings) -> dict[str, Any]:
-    """Returns the settings that have a value, by name."""
-    return {name: value for name, value in asdict(section).items() if value is not None}
+    """Returns the settings that can be inherited and have a value, by name."""
+    values = zip(_INHERITED, attrgetter(*_INHERITED)(section), strict=True)
+    return {name: value for name, value in values if value is not None}
 
 
 def _refuse_unknown(settings: object, section: type[Section], where: str) -> None:

@@ -223,9 +223,14 @@ SETTINGS: Mapping[str, FieldInfo] = {
 """Every setting of those classes, by dotted key."""
 
 
+def setting_of(name: str) -> str:
+    """Returns the setting that a dotted key names, or names a part of."""
+    return ".".join(name.split(".")[:2])
+
+
 def owner_of(name: str) -> Owner:
     """Returns the owner of a setting by its dotted key; the run, of an unknown one."""
-    field = SETTINGS.get(".".join(name.split(".")[:2]))
+    field = SETTINGS.get(setting_of(name))
     owners = (part for part in field.metadata if isinstance(part, Owner)) if field else ()
     return next(iter(owners), Owner.RUN)
 
