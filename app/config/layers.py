@@ -301,9 +301,8 @@ def _of_settings(loaded: object) -> bool:
         return False
     names = {str(name) for name in loaded}
     if names == {"llm"}:
-        return isinstance(loaded["llm"], dict) and set(loaded["llm"]) <= set(
-            fields_of(ModelSettings)
-        )
+        llm = loaded["llm"]
+        return isinstance(llm, dict) and llm.keys() <= fields_of(ModelSettings).keys()
     return bool(names & ({*SECTIONS, *ADDRESSES} - {"llm"}))
 
 

@@ -27,16 +27,22 @@ class Owner(enum.StrEnum):
     """The value is read by the command of `evoq` that it is given to."""
 
 
+def _bounded(value: Value) -> Value:
+    """Returns the value of a setting.
+
+    Raises:
+      ValueError: It is an integer that no column of the ledger holds.
+    """
+    if isinstance(value, int) and value > LARGEST_INTEGER:
+        raise ValueError(f"must be at most {LARGEST_INTEGER}")
+    return value
+
+
 @dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False), frozen=True, slots=True)
 class Section:
     """A section of settings: it refuses unknown names and integers that no column holds."""
 
-    @field_validator("*")
-    @classmethod
-    def _bounded(cls, value: Value) -> Value:
-        if isinstance(value, int) and value > LARGEST_INTEGER:
-            raise ValueError(f"must be at most {LARGEST_INTEGER}")
-        return value
+    _bounded = field_validator("*")(_bounded)
 
 
 def fields_of(section: type) -> Mapping[str, FieldInfo]:
