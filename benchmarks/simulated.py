@@ -167,7 +167,7 @@ def simulated_context(settings: Settings | None = None) -> Context:
         return model
 
     # The slots of the model are its only limit.
-    assert isinstance(ctx.process, bootstrap.WorkerProcess)
+    assert isinstance(ctx.process, WorkerProcess)
     return replace(ctx, model=ask, process=replace(ctx.process, models=None))
 
 

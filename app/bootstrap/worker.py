@@ -25,7 +25,7 @@ from app.bootstrap.process import WorkerProcess
 from app.bootstrap.settings import own_settings
 from app.celery import app, threads
 from app.config.places import available_cores, places
-from app.config.settings import Settings
+from app.config.settings import Settings, of_workers
 from app.domain.search.shares import NEWCOMERS
 from app.engine.context import Context
 from app.ports.protocols import Misconfigured, Store
@@ -61,12 +61,12 @@ def worker_context(settings: Settings | None = None) -> Context:
         idle_seconds=LEDGER_IDLE_SECONDS,
     )
     _require_schema(store, settings.database_url.get_secret_value())
-    sandboxes = {"places": places(os.environ, available_cores()) + NEWCOMERS}
+    at_once = places(os.environ, available_cores()) + NEWCOMERS
     redis_url = settings.redis_url and client_url(settings.redis_url.get_secret_value())
     return context(
         store,
         CeleryExecutor(app),
-        CachedSandbox(LazySandbox(settings.sandbox.model_copy(update=sandboxes)), store),
+        CachedSandbox(LazySandbox(replace(settings.sandbox, places=at_once)), store),
         queue=settings.queue,
         engine=worker_engine(),
         settings=settings,
@@ -120,7 +120,7 @@ def with_worker_time(
     kind = next(kind for kind in WORKER_KINDS if kind in queues)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     settings = own_settings()
-    worker = Worker(name, kind, settings.prices.of(kind), settings.of_worker())
+    worker = Worker(name, kind, settings.prices.of(kind), of_workers(settings))
     recorder = WorkerTimeRecorder(
         ctx.store,
         worker,

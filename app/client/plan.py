@@ -116,19 +116,18 @@ def plan_run(
     resolution, inside = with_operators_inside(resolution, problem)
     known, used = every_operator(ask), {**mix, **inside}
     asks = any(known[name].asks_model for name in used)
-    advisers = {role for name in used for role in known[name].advisers}
-    resolution, added = with_asked_roles(resolution, asks=asks, advisers=advisers)
+    resolution, added = with_asked_roles(resolution, [known[name] for name in used])
     notices += added
     settings = resolution.settings
     notices += models_elsewhere(settings.llm) if asks or settings.llm.feedback else []
     if COMPLETE.name in used:
         settings = with_function(problem, settings)
-    require_possible(problem, settings, used, asks=asks)
+    require_possible(problem, settings, resolution.sources, used, asks=asks)
     if reproducible:
-        queue = settings.queue.model_copy(update={"generating": 1, "evaluating": 1})
+        queue = replace(settings.queue, generating=1, evaluating=1)
         settings = settings.model_copy(update={"queue": queue})
     if settings.llm.seeded is None:
-        llm = settings.llm.model_copy(update={"seeded": reproducible})
+        llm = replace(settings.llm, seeded=reproducible)
         settings = settings.model_copy(update={"llm": llm})
     source = resolution.sources.get("search.operators")
     learnt = settings.search.learn_forms

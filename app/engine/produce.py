@@ -18,7 +18,7 @@ from app.domain.search.nested import LEAST, slices
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.advance import advance
-from app.engine.back_pressure import pressure, room, shared_capacity
+from app.engine.back_pressure import pressure, resized, room, shared_capacity
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.enqueue import enqueue, enqueue_trials

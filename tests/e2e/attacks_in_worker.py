@@ -5,6 +5,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -24,7 +25,7 @@ LATE_SECONDS = 2.0
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Sandbox]:
     given: SandboxSettings = Settings().sandbox
-    sandbox = choose(given.model_copy(update={"owner": f"{given.owner}-attacks", "places": 2}))
+    sandbox = choose(replace(given, owner=f"{given.owner}-attacks", places=2))
     yield sandbox
     sandbox.close()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from app.adapters.model.places import ModelPlaces
 from app.adapters.model.providers.spec import ProcessLimits
 from app.config.models import ModelSettings
+from app.config.settings import stored_settings
 from app.domain.operator import Role
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class Models:
         self._engine = engine
         self._limits = limits or ProcessLimits()
         self._lock = threading.Lock()
-        self._built: dict[int, tuple[int, object, LanguageModel]] = {}
-        self._embedders: dict[int, tuple[int, object, Embedder]] = {}
+        self._built: dict[int, tuple[int, ModelSettings, LanguageModel]] = {}
+        self._embedders: dict[int, tuple[int, ModelSettings, Embedder]] = {}
         self._places: dict[int, ModelPlaces] = {}
         self._providers: Providers | None = None
 
@@ -55,11 +56,8 @@ class Models:
 
     def __call__(self, run: Run) -> LanguageModel:
         with self._lock:
-            settings = run.settings["llm"]
             return _of_revision(
-                self._built,
-                run,
-                lambda: self._opened().model(ModelSettings(**settings), run.seed, run.name),
+                self._built, run, lambda llm: self._opened().model(llm, run.seed, run.name)
             )
 
     def embedder(self, run: Run) -> Embedder | None:
@@ -67,10 +65,7 @@ class Models:
         if Role.EMBEDDER not in run.rules.asking.roles:
             return None
         with self._lock:
-            settings = run.settings["llm"]
-            return _of_revision(
-                self._embedders, run, lambda: self._opened().embedder(ModelSettings(**settings))
-            )
+            return _of_revision(self._embedders, run, lambda llm: self._opened().embedder(llm))
 
     def _opened(self) -> Providers:
         if self._providers is None:
@@ -100,16 +95,16 @@ class Models:
 
 
 def _of_revision(
-    built: dict[int, tuple[int, object, Built]], run: Run, build: Callable[[], Built]
+    built: dict[int, tuple[int, ModelSettings, Built]],
+    run: Run,
+    build: Callable[[ModelSettings], Built],
 ) -> Built:
-    """Returns the model of a run, and builds it again once its section `llm` has changed.
+    """Returns what was built for a run; built anew once its section `llm` has changed.
 
     A step that began before a change takes what its successors take.
     """
-    settings = run.settings["llm"]
-    revision, section, model = built.get(run.id, (-1, None, None))
-    if model is None or (run.revision > revision and section != settings):
-        model = build()
-    if run.revision >= revision:
-        built[run.id] = run.revision, settings, model
-    return model
+    if run.id not in built or run.revision > built[run.id][0]:
+        llm = stored_settings(run.settings).llm
+        same = run.id in built and llm == built[run.id][1]
+        built[run.id] = run.revision, llm, built[run.id][2] if same else build(llm)
+    return built[run.id][2]

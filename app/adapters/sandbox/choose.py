@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -228,7 +228,7 @@ def _refuse_foreign(settings: SandboxSettings, kind: SandboxKind, why: str) -> N
     Raises:
       Misconfigured: There is one.
     """
-    values = settings.model_dump()
+    values = asdict(settings)
     for other in KINDS:
         for name in other.required if other is not kind else ():
             if values[name]:
@@ -241,7 +241,7 @@ def _refuse_foreign(settings: SandboxSettings, kind: SandboxKind, why: str) -> N
 
 def _say_without_effect(settings: SandboxSettings, kind: SandboxKind, say: ShowProgress) -> None:
     """Says which settings differ from their defaults and have no effect in the kind in use."""
-    values, defaults = settings.model_dump(), SandboxSettings().model_dump()
+    values, defaults = asdict(settings), asdict(SandboxSettings())
     for other in KINDS:
         given = [
             f"sandbox.{name}={json.dumps(values[name])}"

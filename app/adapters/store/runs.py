@@ -10,7 +10,7 @@ from app.adapters.store import tables as t
 from app.adapters.store.codec import built, clean
 from app.adapters.store.driver import DriverConnection, Json, Record
 from app.config.rules import rules_of
-from app.config.settings import QueueSettings
+from app.config.settings import stored_settings
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
@@ -345,7 +345,7 @@ def _axes_json(axes: Sequence[Axis]) -> str:
 
 def _set_by_users(settings: Json, operators: Mapping[str, float]) -> dict[str, object]:
     """Returns the columns that hold a run's settings, two of them once more for statements."""
-    queue = QueueSettings.model_validate(settings.get("queue", {}), extra="ignore")
+    queue = stored_settings(settings).queue
     return {
         "settings": as_json(dict(settings)),
         "operators": as_json(dict(operators)),

@@ -11,9 +11,8 @@ from app.config.foreign_names import (
     _EARLIER,
     _FUNSEARCH_LITE,
     _SHINKA,
-    foreign_name,
+    foreign_names,
     foreign_variables,
-    variable_of,
 )
 from app.config.layers import (
     ADDRESSES,
@@ -26,6 +25,7 @@ from app.config.layers import (
 )
 from app.config.openevolve_keys import KEYS
 from app.config.recipes import parameter_names, recipe
+from app.config.section import variable_of
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "bin_packing"
 LITE = EXAMPLE / "funsearch_lite.yaml"
@@ -139,7 +139,7 @@ def test_a_name_of_another_engine_is_accepted_or_refused_with_the_one_that_works
     with pytest.raises(UsageError, match="is a name of") as refused:
         read_layers([f"{name}=1"], None)
 
-    remedy, found = refused.value.remedy, foreign_name(name)
+    remedy, found = refused.value.remedy, foreign_names().get(name)
     assert found is not None
     assert remedy == found.remedy
     for written in remedy.removeprefix("Write ").replace(",", " ").replace(".\n", " ").split():

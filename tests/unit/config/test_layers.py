@@ -20,7 +20,8 @@ from app.config.layers import (
 from app.config.mix import OF_ONE_FUNCTION, WITH_A_MODEL, WITHOUT_A_MODEL, operators
 from app.config.models import ModelSettings
 from app.config.resolve import resolved
-from app.config.settings import Owner, SandboxSettings
+from app.config.section import Owner, fields_of
+from app.config.settings import SandboxSettings, owner_of
 from app.domain.operators import operators as every_operator
 from app.domain.problem import Problem
 from app.domain.program import Program
@@ -361,15 +362,15 @@ def test_a_run_of_a_deployment_sets_what_is_its_own():
 
 
 def test_every_setting_of_the_sandbox_that_shapes_no_problem_has_another_owner():
-    own = SandboxSettings.owned_by(Owner.RUN)
+    own = {name for name in fields_of(SandboxSettings) if owner_of(f"sandbox.{name}") is Owner.RUN}
     shaping = problem_options([Choices("--set", {f"sandbox.{name}": 1 for name in own})])
 
     assert {name.removeprefix("sandbox.") for name in shaping} == own
 
 
 def test_a_cap_on_money_needs_prices_and_a_cap_on_tokens_a_longest_completion():
-    llm = ModelSettings.model_validate(
-        {
+    llm = ModelSettings(
+        **{
             "model": "small",
             "usd_per_million_prompt_tokens": 1,
             "usd_per_million_cached_tokens": 2,

@@ -1,5 +1,7 @@
 """Who is asked in which role, and what is inherited; pure."""
 
+from dataclasses import asdict
+
 import pytest
 
 from app.adapters.model.providers.openai import OpenAIWire, chat_request
@@ -225,7 +227,7 @@ def test_the_snapshot_of_a_run_is_read_back_as_it_was():
         "llm.model=m", "llm.provider=vllm", "llm.roles.judge={model: j, provider: openai}"
     )
 
-    assert ModelSettings(**settings.model_dump(mode="json")) == settings
+    assert ModelSettings(**asdict(settings)) == settings
 
 
 def test_a_run_without_models_has_none_in_any_role():
@@ -262,8 +264,8 @@ def test_a_field_with_a_setting_of_its_own_is_not_taken_twice(field: str):
 
 
 def test_a_model_with_a_provider_is_asked_at_another_address_than_that_of_all() -> None:
-    llm = ModelSettings.model_validate(
-        {
+    llm = ModelSettings(
+        **{
             "base_url": "http://127.0.0.1:8/v1",
             "models": [
                 {"name": "own", "provider": "openai"},

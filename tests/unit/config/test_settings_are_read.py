@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from app.adapters.problems import options
-from app.config.settings import SearchSettings, fields_of
+from app.config.section import fields_of
+from app.config.settings import SearchSettings
 from app.domain.search.recipes import RECIPES
 
 CARRIERS: Mapping[str, tuple[str, ...]] = {

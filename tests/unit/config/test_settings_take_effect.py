@@ -189,8 +189,8 @@ def test_settings_of_installations_reach_the_environments(
 def test_a_model_rests_after_the_failures_and_for_the_time_of_the_settings() -> None:
     default, own = ModelSettings(), {"failover_after": 5, "failover_rest_seconds": 7.0}
     assert default.fail_over(Role.GENERATOR) == (3, 30.0)
-    assert ModelSettings.model_validate(own).fail_over(Role.GENERATOR) == (5, 7.0)
-    of_role = ModelSettings.model_validate({"roles": {"judge": own}})
+    assert ModelSettings(**own).fail_over(Role.GENERATOR) == (5, 7.0)
+    of_role = ModelSettings(**{"roles": {"judge": own}})
     assert of_role.fail_over(Role.JUDGE) == (5, 7.0)
     assert of_role.fail_over(Role.GENERATOR) == (3, 30.0)
 
@@ -224,7 +224,7 @@ def test_a_limit_of_files_binds_the_process_of_a_trial(
 
 def test_the_time_out_of_an_attempt_begins_at_its_setting_and_falls_to_the_least_one() -> None:
     def time_out(answers: int, **settings: float) -> float:
-        section = ModelSettings.model_validate({"model": "m", **settings})
+        section = ModelSettings(**{"model": "m", **settings})
         [choice] = section.models_of(Role.GENERATOR)
         model = EndpointModel(OpenAIWire(model_spec(choice, lambda _: None)), ModelLoop())
         for _ in range(answers):
@@ -420,7 +420,7 @@ def test_a_person_is_waited_for_in_the_folder_and_as_long_as_the_settings_say() 
     settings = {"provider": "human", "model": "me", "timeout_seconds": 7.0, "answers": "/answers"}
     providers = Providers(ledger, lambda _: None)
 
-    person = providers.model(ModelSettings.model_validate(settings), 1, "r")
+    person = providers.model(ModelSettings(**settings), 1, "r")
 
     assert isinstance(person, HumanModel)
     assert (person._wait_seconds, person._folder) == (7.0, Path("/answers/r"))
@@ -433,8 +433,8 @@ def test_a_mix_rests_and_weighs_its_models_as_the_settings_say() -> None:
     settings = {"base_url": "http://h/v1", "models": models, "failover_after": 5}
     providers = Providers(ledger, lambda _: None)
 
-    mix = providers.model(ModelSettings.model_validate({**settings, "cache": False}), 1)
-    cached = providers.model(ModelSettings.model_validate({**settings, "cache": True}), 1)
+    mix = providers.model(ModelSettings(**{**settings, "cache": False}), 1)
+    cached = providers.model(ModelSettings(**{**settings, "cache": True}), 1)
 
     assert isinstance(mix, Ensemble)
     assert [member.weight for member in mix._models] == [3.0, 1.0]
@@ -459,7 +459,7 @@ def test_a_proposal_is_leased_at_the_pace_of_its_worker() -> None:
 def test_judges_have_the_weights_of_their_models_and_their_metrics_that_of_the_setting() -> None:
     panel = [{"name": "strict", "weight": 2.0}, {"name": "reserve", "weight": 0.0}]
     llm = {"model": "m", "feedback": True, "feedback_weight": 0.3}
-    settings = ModelSettings.model_validate({**llm, "roles": {"judge": {"models": panel}}})
+    settings = ModelSettings(**{**llm, "roles": {"judge": {"models": panel}}})
 
     assert judges_of(settings) == Judges((Judge("strict", 2.0),), 0.3)
-    assert judges_of(ModelSettings.model_validate({**llm, "feedback": False})) is None
+    assert judges_of(ModelSettings(**{**llm, "feedback": False})) is None

@@ -4,7 +4,7 @@ Imports no client, so that commands can read an address without the time that ta
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from app.adapters.model.providers.presets import (
     NO_ENDPOINT,
@@ -149,9 +149,8 @@ def model_spec(choice: ModelChoice, environment: Environment) -> ModelSpec:
     preset, address = _endpoint(choice, environment)
     of_provider = choice.provider is not None or environment(preset.key_variable)
     variable = choice.api_key_variable or (preset.key_variable if of_provider else OPENAI_KEY)
-    fields = choice.model_dump(
-        exclude={"provider", "base_url", "api_key_variable"}, exclude_none=True
-    )
+    inherited = ("provider", "base_url", "api_key_variable")
+    fields = {k: v for k, v in asdict(choice).items() if v is not None and k not in inherited}
     prices = {
         "prompt_usd": fields.pop("usd_per_million_prompt_tokens", None),
         "cached_usd": fields.pop("usd_per_million_cached_tokens", None),
