@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import workers.lifecycle
+from app.bootstrap.process import WorkerProcess
 from app.bootstrap.worker import worker_context
 
 # Celery's option `-A` finds the application here.

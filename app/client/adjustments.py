@@ -17,8 +17,8 @@ from app.config.layers import (
 )
 from app.config.mix import one_function, operators
 from app.config.models import ModelSettings, Provider
-from app.config.nested import nested_settings
 from app.config.resolve import PROBLEMS_OWN, Resolved
+from app.config.rules import inside_settings
 from app.config.settings import RunSettings
 from app.domain.operators import operators as every_operator
 from app.domain.problem import Problem
@@ -70,9 +70,9 @@ def with_human_models(resolution: Resolved) -> tuple[Resolved, list[str]]:
     if not any(model.provider is Provider.HUMAN for model in settings.llm.every_model):
         return resolution, []
     folder = Path(settings.llm.answers).absolute()
-    changes: dict[str, object] = {"llm": settings.llm.model_copy(update={"answers": str(folder)})}
+    changes: dict[str, object] = {"llm": replace(settings.llm, answers=str(folder))}
     if "queue.patience_seconds" not in resolution.sources:
-        changes["queue"] = settings.queue.model_copy(update={"patience_seconds": A_DAY_SECONDS})
+        changes["queue"] = replace(settings.queue, patience_seconds=A_DAY_SECONDS)
     return replace(resolution, settings=settings.model_copy(update=changes)), [
         f"this run asks a person: its prompts are in {folder}, `evoq answer RUN` shows and answers "
         f"them."
@@ -92,11 +92,11 @@ def with_operators_inside(
     resolution: Resolved, problem: Problem
 ) -> tuple[Resolved, Mapping[str, float]]:
     """Returns the settings with the operators of the runs inside, stored as they take effect."""
-    inside = nested_settings(resolution.settings)
+    inside = inside_settings(resolution.settings)
     if inside is None:
         return resolution, {}
     mix = operator_mix(inside, problem)
-    nested = resolution.settings.nested.model_copy(update={"operators": mix})
+    nested = replace(resolution.settings.nested, operators=mix)
     settings = resolution.settings.model_copy(update={"nested": nested})
     return replace(resolution, settings=settings), mix
 

@@ -1,7 +1,7 @@
 """The requirements that the settings and the problem of a run have to meet."""
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from app.adapters.tuning.cma import ask
@@ -17,9 +17,8 @@ from app.config.checks import (
 )
 from app.config.layers import UsageError
 from app.config.mix import require_function
-from app.config.nested import nested_settings
 from app.config.resolve import resolved
-from app.config.rules import rules_of
+from app.config.rules import inside_settings, rules_of
 from app.config.settings import RunSettings
 from app.domain.operator import Offspring
 from app.domain.operators import operators as every_operator
@@ -66,9 +65,22 @@ def unchangeable(problem: Problem, layers: SettingLayers) -> Unchangeable | None
 
 
 def require_possible(
-    problem: Problem, settings: RunSettings, used: Collection[str], *, asks: bool
+    problem: Problem,
+    settings: RunSettings,
+    sources: Mapping[str, str],
+    used: Collection[str],
+    *,
+    asks: bool,
 ) -> None:
-    """Raises `UsageError` where a run of these settings and operators makes no sense."""
+    """Raises `UsageError` where a run of these settings and operators makes no sense.
+
+    Args:
+      problem: The problem.
+      settings: Those of the run.
+      sources: Dotted name of a setting to what has set it.
+      used: The operators.
+      asks: Whether one of them asks a model.
+    """
     require_mix(settings, asks=asks)
     if asks or settings.llm.feedback:
         shortest = min(estimated(seed.source) for seed in problem.seeds)
@@ -76,8 +88,8 @@ def require_possible(
         require_refining(settings)
     require_gates(settings, problem)
     require_players(settings, problem)
-    require_nesting(settings)
-    if nested := nested_settings(settings):
+    require_nesting(settings, sources)
+    if nested := inside_settings(settings):
         require_players(nested, problem)
     if COMPLETE.name in used:
         require_function(problem, settings.prompts.function)
@@ -115,7 +127,7 @@ def _require_lines(problem: Problem, settings: RunSettings, used: Collection[str
 def _why_unchangeable(problem: Problem, settings: RunSettings) -> str:
     """Tries each operator on each seed until a child is made, as in a run's first proposals."""
     known = every_operator(ask)
-    inside = nested_settings(settings)
+    inside = inside_settings(settings)
     mix = {**operator_mix(settings, problem), **(operator_mix(inside, problem) if inside else {})}
     mix.pop(SEARCH.name, None)
     # This order tries `mutate` before `tune`.
