@@ -9,15 +9,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from app.adapters.problems import callables, reload
 from app.adapters.problems.openevolve import NAME as OPENEVOLVE
 from app.client.measuring import evaluator_of
 from app.client.notes import Silence
-from app.client.plan import SettingLayers, load_problem, plan_run
+from app.client.plan import plan_run
 from app.client.run_names import free_name
 from app.client.session import RunSession, open_session
+from app.client.setting_layers import SettingLayers, load_problem
 from app.client.target import find_target
 from app.config.layers import from_assignments, from_environment, problem_options
 from app.domain.problem import Problem
@@ -26,7 +27,7 @@ from app.engine import lifecycle
 from app.reports.progress import Progress
 from app.reports.summary import summarise
 
-Settings: TypeAlias = Mapping[str, Any]
+Settings: TypeAlias = Mapping[str, object]
 """Settings by dotted name, as `--set` takes them."""
 
 
@@ -132,8 +133,8 @@ def evolve(
 
 
 def evolve_function(
-    function: Callable[..., Any],
-    evaluator: Callable[..., Any],
+    function: Callable[..., object],
+    evaluator: Callable[..., object],
     *,
     instructions: str = "",
     iterations: int | None = None,

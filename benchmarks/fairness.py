@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 
 from app.adapters.store import schema
-from app.bootstrap import open_store
+from app.bootstrap.ledger import open_store
 from app.embedded.stack import EmbeddedStack
 from benchmarks.stack import running_stack
 

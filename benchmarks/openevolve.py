@@ -27,7 +27,8 @@ import yaml
 
 from app.domain.evaluation import COMBINED
 from app.domain.program import Program, fingerprint
-from app.reports.comparison import ArmRun, Comparison, ProblemComparison, write
+from app.reports.arms import ArmRun, Comparison, ProblemComparison
+from app.reports.comparison import write
 from app.reports.page import row, rule
 
 RunKey: TypeAlias = tuple[str, str, int, int]

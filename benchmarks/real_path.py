@@ -28,8 +28,9 @@ import psutil
 import psycopg
 import yaml
 
-from app.bootstrap import load_problem
-from app.client.plan import plan_run, read_layers
+from app.adapters.problems.loading import load
+from app.client.plan import plan_run
+from app.client.setting_layers import read_layers
 from app.domain.run import Run, RunState
 from app.engine import lifecycle
 from benchmarks.mock_server import editing_model
@@ -173,7 +174,7 @@ def _problem(folder: Path, length: int) -> Path:
 
 
 def _start(stack: Stack, folder: Path, base_url: str, options: argparse.Namespace) -> Run:
-    problem = load_problem([folder])
+    problem = load([folder])
     assignments = [
         "llm.model=mock",
         f"llm.base_url={base_url}",

@@ -57,7 +57,7 @@ from app.domain.operators import operators
 from app.domain.problem import Axis, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId, fingerprint
 from app.domain.run import Run, RunState
-from app.domain.search.archive import Cell, Entrant, Island, IslandView, learnt
+from app.domain.search.archive import Cell, Entrant, IslandView, learnt
 from app.domain.search.back_pressure import InFlightLimits, most_in_flight
 from app.domain.search.budget import Budget
 from app.domain.search.features import BUILT_IN, COMPLEXITY, DIVERSITY
@@ -66,6 +66,7 @@ from app.domain.search.strategy import RecipeInputs, Strategy
 from app.engine.admission import Admission
 from app.engine.briefing import brief_of, draft_of
 from mock_llm.replies import edit, mutating_reply
+from tests.islands import Island
 
 OPERATORS = operators(ask)
 EDITS: Mapping[str, Mapping[str, float]] = {
@@ -231,8 +232,8 @@ class Memory:
 
     def records(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool = True
-    ) -> Callable[[], dict[ProgramId, ProgramRecord]]:
-        return lambda: {program: self._record(program) for program in ids}
+    ) -> dict[ProgramId, ProgramRecord]:
+        return {program: self._record(program) for program in ids}
 
     def _record(self, program: ProgramId) -> ProgramRecord:
         entrant = self.entrants.get(program)
@@ -242,21 +243,17 @@ class Memory:
         metrics = {COMBINED: entrant.fitness}
         return ProgramRecord(source, entrant.fitness, metrics, entrant.features, {}, changes)
 
-    def children(
-        self, run: int, parent: ProgramId, limit: int
-    ) -> Callable[[], tuple[ProgramRecord, ...]]:
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
         found = [child for child in reversed(self.entrants) if self.parent.get(child) == parent]
-        return lambda: tuple(self._record(child) for child in found[:limit])
+        return tuple(self._record(child) for child in found[:limit])
 
-    def ancestry(
-        self, run: int, program: ProgramId, *, ancestors: int, failures: int
-    ) -> Callable[[], Ancestry]:
+    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
         line = [program]
         while len(line) <= ancestors and line[-1] in self.parent:
             line.append(self.parent[line[-1]])
         fallen = [child for draft, child in reversed(self.fallen) if draft.parents[0] in line]
         forebears = tuple(self._record(one) for one in line[1:])
-        return lambda: Ancestry(forebears, tuple(fallen[:failures]))
+        return Ancestry(forebears, tuple(fallen[:failures]))
 
     def failed(
         self, run: int, island: int, *, epoch: int, kinds: Collection[FailureKind], limit: int

@@ -16,14 +16,14 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import workers.lifecycle
-from app import bootstrap
+from app.bootstrap.process import WorkerProcess
+from app.bootstrap.worker import worker_context
 
 # Celery's option `-A` finds the application here.
 from app.celery import app as app
@@ -95,6 +95,9 @@ class SimulatedSandbox:
     def protections(self) -> list[Protection]:
         return []
 
+    def summary(self) -> str:
+        return "simulated"
+
     def close(self) -> None: ...
 
 
@@ -146,7 +149,7 @@ def problem() -> Problem:
 
 def simulated_context(settings: Settings | None = None) -> Context:
     """Returns the worker's context with a simulated sandbox, problem and, by default, model."""
-    real = bootstrap.worker_context(settings)
+    real = worker_context(settings)
     simulated = problem()
     sandbox = SimulatedSandbox(
         float(os.environ.get("SIMULATED_EVALUATION_SECONDS", "0")),
@@ -165,10 +168,8 @@ def simulated_context(settings: Settings | None = None) -> Context:
         return model
 
     # The slots of the model are its only limit.
-    def place(run: Run) -> AbstractContextManager[Callable[[], None]]:
-        return nullcontext(lambda: None)
-
-    return replace(ctx, model=ask, place=place)
+    assert isinstance(ctx.process, WorkerProcess)
+    return replace(ctx, model=ask, process=replace(ctx.process, models=None))
 
 
 class RecordingModel:

@@ -13,7 +13,8 @@ import psutil
 
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
-from app.bootstrap import celery_executor, context, open_store
+from app.bootstrap.ledger import context, open_store
+from app.bootstrap.queue import celery_executor
 from app.config.settings import RunSettings
 from app.domain.run import Run
 from app.domain.search.back_pressure import InFlightLimits

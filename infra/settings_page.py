@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from app.config.layers import owner_of
-from app.config.settings import Owner, RunSettings, Settings, fields_of
+from app.config.section import Owner, fields_of, variable_of
+from app.config.settings import SECTIONS, Settings, owner_of
 
 ROOT = Path(__file__).parents[1]
 TEXT = ROOT / "infra" / "settings.md.in"
@@ -52,7 +52,7 @@ def row(name: str, field: FieldInfo, meaning: str, owner: Owner | None = None) -
       owner: Its owner, in a table that has a column for it.
     """
     default = field.get_default(call_default_factory=True)
-    meaning = " ".join((field.description or meaning).split())
+    meaning = " ".join(meaning.split())
     cells = [f"`{name}`", _shown(default), _values(field), *([owner] if owner else []), meaning]
     return f"| {' | '.join(cells)} |"
 
@@ -80,17 +80,12 @@ def docstrings(section: type) -> Mapping[str, str]:
 
 def _tables() -> dict[str, str]:
     """Returns the table of each section that has fields, by the section's name."""
-    sections = {
-        name: field.annotation
-        for name, field in RunSettings.model_fields.items()
-        if isinstance(field.annotation, type)
-    }
-    tables = {name: _table_of(name, section) for name, section in sections.items()}
+    tables = {name: _table_of(name, section) for name, section in SECTIONS.items() if section}
     own = docstrings(Settings)
     of_a_process = [
-        row(f"EVOQ_{name.upper()}", field, own.get(name, ""))
+        row(variable_of(name), field, own.get(name, ""))
         for name, field in Settings.model_fields.items()
-        if name not in sections
+        if name not in SECTIONS
     ]
     return {**tables, OF_A_PROCESS: _table(of_a_process, owned=False)}
 

@@ -11,7 +11,7 @@ DEPLOYMENT = "deployment"
 """The group of the tests that share the Compose project."""
 ATTACKS = "tests/integration/test_sandbox_attacks.py"
 """The module whose classes are long, and share nothing."""
-LONG = (DEPLOYMENT, ATTACKS, "test_sandbox_", "test_embedded_", "test_cli_")
+LONG = (DEPLOYMENT, "_on_queues", ATTACKS, "test_sandbox_", "test_embedded_", "test_cli_")
 """Parts of the names of groups that take longest, the longest first."""
 
 

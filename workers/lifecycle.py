@@ -16,7 +16,7 @@ from celery import concurrency, signals
 
 from app.adapters.sandbox.choose import clear_orphans
 from app.adapters.store.worker_time import WorkerTimeRecorder
-from app.bootstrap import with_worker_time, worker_context, worker_engine
+from app.bootstrap.worker import with_worker_time, worker_context, worker_engine
 from app.celery import app
 from app.config.settings import Settings
 from app.engine.context import Context

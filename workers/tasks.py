@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 
 from app.celery import app, report_tick
 from app.engine import steps
-from app.engine.context import Context, LeaseKind
+from app.engine.context import Context
+from app.engine.process import LeaseKind
 from app.logs import at_work_on
 from app.ports.protocols import Unavailable
 from workers.lifecycle import context

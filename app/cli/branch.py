@@ -1,7 +1,7 @@
 """`evoq branch`: commands as candidates that work on copies of a folder, of which one commits."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -163,7 +163,7 @@ def branch(
     screen = Screen(json=as_json)
     _return_to_the_shells_folder()
     try:
-        outcome = _PATTERNS[pattern](options)(folder)
+        outcome = _pattern(pattern, options)(folder)
     except (BranchingError, TimeoutError) as error:
         raise CommandError(str(error)) from error
     return _report(pattern, outcome, no_commit, screen)
@@ -181,7 +181,6 @@ def _return_to_the_shells_folder() -> None:
 def _check(
     pattern: str, given: dict[str, Any], command: list[str] | None, shells: list[str] | None
 ) -> None:
-
     if pattern not in PATTERNS:
         remedy = f"Choose one of {', '.join(PATTERNS)}."
         raise UsageError("unknown pattern", where="PATTERN", value=pattern, remedy=remedy)
@@ -226,7 +225,6 @@ class _Options:
     terms: dict[str, Any]
 
     def command(self, number: int, feedback: str = "", depth: int = 0) -> Command:
-
         variables = {
             "BRANCHING_ATTEMPT": str(number),
             "BRANCHING_FEEDBACK": feedback,
@@ -238,90 +236,65 @@ class _Options:
         return [self.command(number, depth=depth) for number in range(self.n)]
 
     def shell(self, option: str) -> Command | None:
-
         text = self.given[option]
         return Command(["/bin/sh", "-c", text]) if text else None
+
+    def evaluated(self) -> dict[str, Any]:
+        """Returns the terms of a pattern whose candidates have scores."""
+        score = self.shell("--evaluate")
+        return {**self.terms, **({"evaluate": score.number} if score else {})}
 
     def levels(self) -> dict[str, Any]:
         """Returns the terms of a pattern with levels."""
         return {
-            **self.terms,
             **self.evaluated(),
             "expand": lambda path, depth: self.candidates(depth),  # noqa: ARG005
             "max_depth": self.given["--depth"] or _DEPTH,
         }
 
-    def evaluated(self) -> dict[str, Any]:
-        score = self.shell("--evaluate")
-        return {"evaluate": score.number} if score else {}
+
+def _pattern(name: str, options: _Options) -> Callable[[Target], SpeculationOutcome]:
+    """Returns a pattern with what was given."""
+    given, terms = options.given, options.terms
+    match name:
+        case "speculate":
+            return Speculate(options.candidates(), first_wins=not given["--all"], **terms)
+        case "best-of-n":
+            commit = not given["--no-commit"]
+            return BestOfN(options.candidates(), commit=commit, **options.evaluated())
+        case "cascaded":
+            widths = [int(width) for width in (given["--fan-out"] or "1,2,4").split(",")]
+            return Cascaded(
+                lambda path, errors: options.command(0, "\n".join(errors))(path),
+                fan_out=widths,
+                **terms,
+            )
+        case "reflexion":
+            critique = options.shell("--critique")
+            return Reflexion(
+                lambda path, attempt, feedback: options.command(attempt, feedback)(path),
+                max_retries=given["--retries"] or _ATTEMPTS,
+                critique=critique.text if critique else None,
+                **terms,
+            )
+        case "tree-of-thoughts":
+            return TreeOfThoughts(options.candidates(), **options.levels())
+        case "beam":
+            width = given["--width"] or _WIDTH
+            return BeamSearch(options.candidates(), beam_width=width, **options.levels())
+        case _:
+            return Tournament(options.candidates(), _Judge(given["--judge"]), **terms)
 
 
-def _speculate(options: _Options) -> Callable[[Target], SpeculationOutcome]:
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """A text for the shell, which prints 0 or 1."""
 
-    first_wins = not options.given["--all"]
-    return Speculate(options.candidates(), first_wins=first_wins, **options.terms)
+    text: str
 
-
-def _best_of_n(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
-    commit = not options.given["--no-commit"]
-    return BestOfN(options.candidates(), commit=commit, **options.evaluated(), **options.terms)
-
-
-def _cascaded(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
-    def task(path: Path, errors: Sequence[str]) -> Any:
-        return options.command(0, "\n".join(errors))(path)
-
-    widths = [int(width) for width in (options.given["--fan-out"] or "1,2,4").split(",")]
-    return Cascaded(task, fan_out=widths, **options.terms)
-
-
-def _reflexion(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
-    def task(path: Path, attempt: int, feedback: str) -> Any:
-        return options.command(attempt, feedback)(path)
-
-    critique = options.shell("--critique")
-    return Reflexion(
-        task,
-        max_retries=options.given["--retries"] or _ATTEMPTS,
-        critique=critique.text if critique else None,
-        **options.terms,
-    )
-
-
-def _tree_of_thoughts(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
-    return TreeOfThoughts(options.candidates(), **options.levels())
-
-
-def _beam(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
-    width = options.given["--width"] or _WIDTH
-    return BeamSearch(options.candidates(), beam_width=width, **options.levels())
-
-
-def _tournament(options: _Options) -> Callable[[Target], SpeculationOutcome]:
-
-    arguments = ["/bin/sh", "-c", options.given["--judge"]]
-
-    def judge(first: Path, second: Path) -> int:
+    def __call__(self, first: Path, second: Path) -> int:
         variables = {"BRANCHING_FIRST": str(first), "BRANCHING_SECOND": str(second)}
-        return int(Command(arguments, variables).number(first))
-
-    return Tournament(options.candidates(), judge, **options.terms)
-
-
-_PATTERNS: dict[str, Callable[[_Options], Callable[[Target], SpeculationOutcome]]] = {
-    "speculate": _speculate,
-    "best-of-n": _best_of_n,
-    "cascaded": _cascaded,
-    "reflexion": _reflexion,
-    "tree-of-thoughts": _tree_of_thoughts,
-    "beam": _beam,
-    "tournament": _tournament,
-}
+        return int(Command(["/bin/sh", "-c", self.text], variables).number(first))
 
 
 def _report(pattern: str, outcome: SpeculationOutcome, no_commit: bool, screen: Screen) -> int:

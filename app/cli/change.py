@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -11,7 +11,7 @@ from app.cli.options import Debug, Json, RunName
 from app.cli.output import Screen
 from app.client.local_model import with_local_model
 from app.client.notes import CommandError
-from app.client.plan import with_templates
+from app.client.setting_layers import with_templates
 from app.client.target import find_target, open_run, without_queue
 from app.config.changes import revision_of, unused
 from app.config.checks import require_owned_by_run
@@ -55,8 +55,8 @@ def change(
 
 
 def given(
-    assignments: Sequence[str], options: Mapping[str, Any] = {}, *, local: bool
-) -> dict[str, Any]:
+    assignments: Sequence[str], options: Mapping[str, object] = {}, *, local: bool
+) -> dict[str, object]:
     """Returns the values that the command line gives a run that has begun, by dotted key.
 
     Args:
@@ -80,7 +80,9 @@ def given(
     return values
 
 
-def apply(ctx: Context, run: Run, values: Mapping[str, Any], screen: Screen) -> dict[str, Any]:
+def apply(
+    ctx: Context, run: Run, values: Mapping[str, object], screen: Screen
+) -> dict[str, object]:
     """Changes settings of a run, and says so; returns the changes as a JSON value, by setting.
 
     Raises:

@@ -1,28 +1,27 @@
 """`evoq check`: what the engine understands of a problem, and whether a run of it can begin."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
-
-from rich.table import Table
 
 from app.cli.measurement import print_measurements
 from app.cli.options import Assignments, Config, Debug, Json, Problem, Strict, Verbose
 from app.cli.output import DONE, FAILED, MOST_NAMES, ErrorReport, Screen
+from app.cli.tables import labelled_table
 from app.client.measuring import (
     PYTHON,
     Calls,
     Measurement,
     Overhead,
-    calls_of,
-    compared,
+    compare_modes,
+    count_calls,
     measure,
+    measure_overhead,
     open_sandbox,
-    overhead,
     validating,
 )
-from app.client.plan import Unchangeable, load_problem, named_problem, read_layers, unchangeable
 from app.client.protections import protection_lines
+from app.client.requirements import Unchangeable, unchangeable
+from app.client.setting_layers import load_problem, named_problem, read_layers
 from app.config.checks import axes_of
 from app.config.resolve import resolved
 from app.config.rules import islands_of
@@ -72,7 +71,7 @@ def check(
         "usable": usable,
         "needs": f"{unchanging.reason} {unchanging.remedy}" if unchanging else "",
     }
-    _print_understood(document, screen)
+    _print_understood(loaded, resolution.settings, screen)
     _print_tried(tried, screen, verbose=verbose)
     if compare and not tried.differences and usable:
         screen.say(f"modes: {_agreement(loaded)}")
@@ -117,7 +116,7 @@ class _Tried:
         expensive = _expensive(self.calls, self.overhead) if self.calls and self.guarded else []
         return [*self.differences, *expensive]
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         named = zip(self.names, self.seeds, strict=True)
         return {
             "sandbox": {protection.name: protection.on for protection in self.protections},
@@ -129,12 +128,11 @@ class _Tried:
 
 
 def _try(problem: LoadedProblem, sandbox: Sandbox, *, compare: bool) -> _Tried:
-
     seeds = [measure(problem, sandbox, seed, problem.thresholds) for seed in problem.seeds]
     first = problem.seeds[0]
     validated = measure(validating(problem), sandbox, first) if problem.validation else None
     names = {program: name for name, program in problem.baselines.items()}
-    cost = overhead(sandbox, problem.first_job().mode)
+    cost = measure_overhead(sandbox, problem.first_job().mode)
     return _Tried(
         protections=sandbox.protections(),
         names=[names.get(seed.id, seed.id[:12]) for seed in problem.seeds],
@@ -142,13 +140,12 @@ def _try(problem: LoadedProblem, sandbox: Sandbox, *, compare: bool) -> _Tried:
         validation=validated,
         differences=_differences(problem, sandbox, seeds) if compare else [],
         overhead=cost,
-        calls=calls_of(problem, sandbox),
+        calls=count_calls(problem, sandbox),
         guarded=cost.mode is Mode.GUARDED,
     )
 
 
 def _print_tried(tried: _Tried, screen: Screen, *, verbose: bool) -> None:
-
     for line in protection_lines(tried.protections, verbose=verbose):
         screen.say(line)
     named = list(zip(tried.names, tried.seeds, strict=True))
@@ -196,12 +193,11 @@ def _differences(
     texts = []
     for seed, measured in zip(problem.seeds, seeds, strict=True):
         for trial, evaluation in measured.trials.items():
-            texts.append(compared(sandbox, problem, trial, {seed.id: seed}, evaluation))
+            texts.append(compare_modes(sandbox, problem, trial, {seed.id: seed}, evaluation))
     return [text for text in texts if text]
 
 
 def _agreement(problem: LoadedProblem) -> str:
-
     if problem.suffix != PYTHON:
         return "one only, because programs that are not Python have no stand-in"
     return "every seed measures alike in guarded and in compatible mode"
@@ -216,9 +212,8 @@ def _beginning(seeds: Sequence[Measurement]) -> str:
 
 def _understood(
     problem: LoadedProblem, settings: RunSettings, notices: Sequence[str]
-) -> dict[str, Any]:
-
-    job, islands, axes = problem.first_job(), islands_of(settings), axes_of(problem, settings)
+) -> dict[str, object]:
+    job = problem.first_job()
     return {
         "problem": problem.name,
         "digest": problem.digest,
@@ -229,8 +224,8 @@ def _understood(
         "evaluator": job.evaluator.entry,
         "stages": list(problem.stages),
         "thresholds": list(problem.thresholds),
-        "islands": islands,
-        "axes": [asdict(axis) for axis in axes],
+        "islands": islands_of(settings),
+        "axes": [asdict(axis) for axis in axes_of(problem, settings)],
         "limits": asdict(job.limits),
         "mode": job.mode.value,
         "edit": asdict(problem.edit),
@@ -239,23 +234,20 @@ def _understood(
     }
 
 
-def _print_understood(document: Mapping[str, Any], screen: Screen) -> None:
-    limits, files = document["limits"], document["files"]
-    axes = ", ".join(f"{axis['name']} ({axis['bins']} bins)" for axis in document["axes"])
-    thresholds = ", ".join(f"{threshold:g}" for threshold in document["thresholds"])
+def _print_understood(problem: LoadedProblem, settings: RunSettings, screen: Screen) -> None:
+    job, files = problem.first_job(), problem.files
+    axes = ", ".join(f"{axis.name} ({axis.bins} bins)" for axis in axes_of(problem, settings))
+    thresholds = ", ".join(f"{threshold:g}" for threshold in problem.thresholds)
     more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
+    size = sum(len(content) for content in files.values())
     rows = {
-        "problem": f"{document['problem']} ({document['format']}, {document['language']})",
-        "files": f"{', '.join(list(files)[:MOST_NAMES])}{more} ({sum(files.values())} bytes)",
-        "evaluator": document["evaluator"],
-        "stages": ", ".join(document["stages"])
-        + (f"; thresholds {thresholds}" if thresholds else ""),
-        "axes": f"{axes or 'none'}; {document['islands']} islands",
-        "limits": f"{limits['wall_seconds']:g} s, {limits['cpu_seconds']:g} s of CPU, "
-        f"{limits['memory_mib']} MiB",
-        "mode": document["mode"],
+        "problem": f"{problem.name} ({problem.format}, {problem.language})",
+        "files": f"{', '.join(list(files)[:MOST_NAMES])}{more} ({size} bytes)",
+        "evaluator": job.evaluator.entry,
+        "stages": ", ".join(problem.stages) + (f"; thresholds {thresholds}" if thresholds else ""),
+        "axes": f"{axes or 'none'}; {islands_of(settings)} islands",
+        "limits": f"{job.limits.wall_seconds:g} s, {job.limits.cpu_seconds:g} s of CPU, "
+        f"{job.limits.memory_mib} MiB",
+        "mode": job.mode.value,
     }
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for row in rows.items():
-        table.add_row(*row)
-    screen.out.print(table)
+    screen.out.print(labelled_table(rows.items()))

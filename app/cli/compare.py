@@ -25,22 +25,16 @@ from app.client.following import (
 )
 from app.client.local_state import RESULTS, require_writable
 from app.client.measuring import evaluator_of
-from app.client.plan import RunPlan, load_problem, plan_run, read_layers
+from app.client.plan import RunPlan, plan_run
 from app.client.session import RunSession, environment_of_workers, open_session
+from app.client.setting_layers import load_problem, read_layers
 from app.client.target import find_target
 from app.config.layers import UsageError
 from app.domain.run import Run, RunState
 from app.engine import lifecycle
 from app.ports.protocols import Store
 from app.reports import comparison as reports
-from app.reports.comparison import (
-    ArmRun,
-    Comparison,
-    ProblemComparison,
-    Settings,
-    arm_run,
-    differing,
-)
+from app.reports.arms import ArmRun, Comparison, ProblemComparison, Settings, arm_run, differing
 from app.reports.decoration import NotMade, attempt
 from app.reports.documents import to_json
 from app.reports.folder import Drawn
@@ -149,8 +143,8 @@ def compare(
     screen, target = Screen(json=as_json), find_target()
     if name is not None:
         _require_name(name, "--name")
-    settings = _arms(arms, arm or ())
-    planned = _planned(
+    settings = _settings_of_arms(arms, arm or ())
+    planned = _plan_runs(
         problems, settings, range(seed, seed + seeds), iterations, config, assignments or (),
         no_model=no_model, strict=strict, local=not target.deployed,
     )  # fmt: skip
@@ -170,8 +164,8 @@ def compare(
         )
         with Interruption() as interruption:
             ended = _work(session, name, planned, at_once, interruption)
-        result = _comparison(session.store, name, planned, ended)
-        unwritten, written = _written(result, folder)
+        result = _read_results(session.store, name, planned, ended)
+        unwritten, written = _write_results(result, folder)
     return _report(result, written, screen, folder=folder, unwritten=unwritten, runs=len(planned))
 
 
@@ -220,7 +214,7 @@ def _require_equal_workers(planned: Sequence[_PlannedRun]) -> None:
         )
 
 
-def _arms(recipes: str, assignments: Sequence[str]) -> dict[str, list[str]]:
+def _settings_of_arms(recipes: str, assignments: Sequence[str]) -> dict[str, list[str]]:
     """Returns the assignments of each arm, the null arm last unless it is named.
 
     Raises:
@@ -257,7 +251,6 @@ def _arms(recipes: str, assignments: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _require_name(name: str, where: str) -> None:
-
     if not _NAME.fullmatch(name):
         raise UsageError(
             "not a name for an arm or a comparison",
@@ -267,7 +260,7 @@ def _require_name(name: str, where: str) -> None:
         )
 
 
-def _planned(
+def _plan_runs(
     problems: Sequence[str],
     arms: Mapping[str, Sequence[str]],
     seeds: Sequence[int],
@@ -331,7 +324,7 @@ def _work(
                 for running in at_work:
                     lifecycle.pause(session.ctx, running.run.id, "interrupted")
         while waiting and halted is None and len(at_work) < at_once:
-            at_work.append(_begun(session, comparison, waiting.popleft()))
+            at_work.append(_begin_run(session, comparison, waiting.popleft()))
         session.ledger.check()
         for _ in range(len(at_work)):
             running = at_work.popleft()
@@ -349,7 +342,7 @@ def _work(
     return ended
 
 
-def _begun(session: RunSession, comparison: str, planned: _PlannedRun) -> _RunAtWork:
+def _begin_run(session: RunSession, comparison: str, planned: _PlannedRun) -> _RunAtWork:
     """Begins a run, or finds the one that an earlier command began.
 
     Raises:
@@ -383,7 +376,7 @@ def _conclude(session: RunSession, running: _RunAtWork, status: RunStatus) -> No
         lifecycle.pause(session.ctx, running.run.id, reason)
 
 
-def _comparison(
+def _read_results(
     store: Store, name: str, planned: Sequence[_PlannedRun], ended: Mapping[str, Run]
 ) -> Comparison:
     """Reads the results of the runs that finished."""
@@ -423,7 +416,7 @@ def _comparison(
     )
 
 
-def _written(result: Comparison, folder: Path) -> tuple[str, Drawn]:
+def _write_results(result: Comparison, folder: Path) -> tuple[str, Drawn]:
     """Writes the files of a comparison; returns why they could not be written, "" if they were."""
     made = attempt(str(folder), lambda: reports.write(result, folder))
     if not isinstance(made, NotMade):

@@ -2,10 +2,9 @@
 
 from dataclasses import asdict
 
-from rich.table import Table
-
 from app.cli.options import Debug, Json
 from app.cli.output import Screen
+from app.cli.tables import labelled_table
 from app.client.target import find_target, open_ledger
 from app.domain.search.model_mix import Written
 from app.ports.records import Account, Spent, WorkerTime
@@ -28,12 +27,13 @@ def costs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG001 
     if target.used:
         with open_ledger(target) as ledger, ledger.store.begin() as tx:
             spent, busy, idle = tx.history.spent(), tx.workers.busy(), tx.workers.idle()
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     known = f"{usd(spent.cost_usd)} of what has a price"
-    table.add_row("models", f"{spent.tokens:,} tokens, {known}, in {spent.runs} runs")
-    table.add_row("workers", ", ".join(map(_worker_time, busy)) or "none have worked yet")
-    table.add_row("idle", ", ".join(map(_worker_time, idle)) or "none")
-    screen.out.print(table)
+    rows = {
+        "models": f"{spent.tokens:,} tokens, {known}, in {spent.runs} runs",
+        "workers": ", ".join(map(_worker_time, busy)) or "none have worked yet",
+        "idle": ", ".join(map(_worker_time, idle)) or "none",
+    }
+    screen.out.print(labelled_table(rows.items()))
     workers = {"busy": [asdict(time) for time in busy], "idle": [asdict(time) for time in idle]}
     screen.answer({**asdict(spent), "workers": workers})
 

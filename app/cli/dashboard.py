@@ -8,13 +8,15 @@ from typing import Annotated
 
 import typer
 
-from app import bootstrap
+from app.adapters.sandbox.lazy import LazySandbox
+from app.bootstrap.settings import own_settings
 from app.cli.doctor import quick_findings
 from app.cli.interruption import Interruption
 from app.cli.options import Debug, Json
 from app.cli.output import Screen
 from app.client.notes import CommandError
-from app.client.target import Target, find_target, open_ledger, with_queue
+from app.client.queue import with_queue
+from app.client.target import Target, find_target, open_ledger
 from app.config.settings import Settings
 from app.dashboard.server import CannotListen, Place, serving
 from app.engine.context import Context
@@ -115,7 +117,7 @@ def served(
     Raises:
       CommandError: It cannot listen there.
     """
-    settings = bootstrap.own_settings()
+    settings = own_settings()
     token = settings.dashboard_token
     named = tuple(name for name in settings.dashboard_hosts.split(",") if name.strip())
     place = Place(
@@ -153,5 +155,5 @@ def _sandbox(target: Target, settings: Settings) -> Iterator[Sandbox | None]:
     if target.deployed:
         yield None
         return
-    with closing(bootstrap.LazySandbox(settings.sandbox)) as sandbox:
+    with closing(LazySandbox(settings.sandbox)) as sandbox:
         yield sandbox

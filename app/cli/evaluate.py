@@ -10,7 +10,7 @@ from app.cli.options import Assignments, Config, Debug, Json
 from app.cli.output import Screen
 from app.client.measuring import Measurement, measure, open_sandbox, validating
 from app.client.notes import CommandError
-from app.client.plan import load_problem, named_problem, read_layers
+from app.client.setting_layers import load_problem, named_problem, read_layers
 from app.config.layers import UsageError
 from app.config.resolve import resolved
 from app.domain.evaluation import Failure, FailureKind
@@ -62,17 +62,17 @@ def evaluate(
             remedy="Leave it out, or define one: docs/problems.md.",
         )
     loaded = validating(loaded) if validation else loaded
-    contents = [_content(Path(file)) for file in files]
+    contents = [_read_content(Path(file)) for file in files]
     with open_sandbox(resolution.settings.sandbox, screen) as box:
         measurements = [
-            (str(Path(file)), _measured(loaded, box, content))
+            (str(Path(file)), _measure_content(loaded, box, content))
             for file, content in zip(files, contents, strict=True)
         ]
     print_measurements(measurements, screen)
     screen.answer([{"file": file, **measured.document()} for file, measured in measurements])
 
 
-def _measured(problem: Problem, sandbox: Sandbox, content: bytes) -> Measurement:
+def _measure_content(problem: Problem, sandbox: Sandbox, content: bytes) -> Measurement:
     """Returns what was measured of a program file; a file that is no text has failed."""
     try:
         program = Program(content.decode("utf-8-sig"), problem.language)
@@ -82,7 +82,7 @@ def _measured(problem: Problem, sandbox: Sandbox, content: bytes) -> Measurement
     return measure(problem, sandbox, program)
 
 
-def _content(file: Path) -> bytes:
+def _read_content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:

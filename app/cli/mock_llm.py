@@ -189,7 +189,6 @@ def reachable_host(host: str) -> str:
 
 
 def _models(names: Sequence[str]) -> frozenset[str]:
-
     models = frozenset(name.removeprefix(PREFIX) for name in names)
     if "" in models:
         remedy = "Give a name, or leave the option out to serve any."
@@ -198,7 +197,6 @@ def _models(names: Sequence[str]) -> frozenset[str]:
 
 
 def _amount(option: str, text: str) -> Amount:
-
     try:
         return read_amount(text)
     except ValueError as error:
@@ -213,7 +211,6 @@ def _faults(
     rate_garbage: float,
     retry_after: float | None,
 ) -> FaultRates:
-
     if retry_after is not None and not 0 <= retry_after < math.inf:
         what = f"{retry_after:g} is no time"
         raise _usage_error(what, "--retry-after", "Give seconds, 0 or more.")
@@ -228,7 +225,6 @@ def _faults(
 
 
 def _replies(script: Path | None) -> Replies:
-
     if script is None:
         return mutating
     try:
@@ -239,7 +235,6 @@ def _replies(script: Path | None) -> Replies:
 
 
 def _no_socket(host: str, port: int, error: OSError) -> UsageError:
-
     if error.errno == errno.EADDRINUSE:
         what, remedy = "the port is taken", "Choose another one, or --port 0 for any that is free."
     else:
@@ -249,5 +244,4 @@ def _no_socket(host: str, port: int, error: OSError) -> UsageError:
 
 
 def _usage_error(what: str, where: str, remedy: str, *, value: str = "") -> UsageError:
-
     return UsageError(what, where=where, value=value, remedy=remedy)

@@ -4,7 +4,6 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -35,7 +34,7 @@ class Screen:
         self.err = _console(stderr=True, quiet=quiet)
         self.out = self.err if json else _console(stderr=False, quiet=quiet)
 
-    def answer(self, document: Any) -> None:
+    def answer(self, document: object) -> None:
         """Prints the document, if JSON was requested."""
         if self.json:
             sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -46,7 +46,7 @@ def play(
     with open_sandbox(SandboxSettings(), screen) as sandbox:
         game = Exhibition(problem, opponent, sandbox)
         try:
-            ended = played(game, sys.stdin, screen.say, person=int(second))
+            ended = play_to_end(game, sys.stdin, screen.say, person=int(second))
         except Forfeit as forfeit:
             raise CommandError(str(forfeit)) from forfeit
     screen.answer({"run": run.name, "program": opponent.id, **ended})
@@ -77,9 +77,9 @@ def _opponent(ledger: Ledger, run: Run, prefix: str | None) -> Program:
         return tx.programs.get([ids[0]])[ids[0]]
 
 
-def played(
+def play_to_end(
     game: Exhibition, answers: Iterable[str], say: Callable[[str], None], *, person: int
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Plays a game to its end, or to the end of the answers; returns its moves and its ending.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,7 +12,7 @@ from app.cli.options import Assignments, Config, Debug, Json
 from app.cli.output import Screen
 from app.cli.show import program_named
 from app.client.notes import CommandError
-from app.client.plan import SettingLayers, load_problem, named_problem, read_layers
+from app.client.setting_layers import SettingLayers, load_problem, named_problem, read_layers
 from app.client.target import find_target, open_run, stored_problem
 from app.config.layers import UsageError
 from app.config.resolve import resolved
@@ -93,15 +93,16 @@ def _of_problem(
     operator: str | None,
     screen: Screen,
 ) -> None:
-
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     for notice in (*problem.notices, *resolution.notices):
         screen.note(f"notice: {notice}")
     search = resolution.settings.search
     rules = rules_of(search.strategy, resolution.settings.model_dump(mode="json"))
     parent = problem.seeds[0] if program is None else _seed(problem, program)
-    brief = unmeasured_brief(problem, rules, search.seed, parent, problem.seeds)
-    _print_prompt(problem, _operator(operator, search.operators or {}), brief, None, screen)
+    chosen = _operator(operator, search.operators or {})
+    seeds, language = problem.seeds, chosen.language
+    brief = unmeasured_brief(problem, rules, search.seed, parent, seeds, language)
+    _print_prompt(problem, chosen, brief, None, screen)
 
 
 def _of_run(
@@ -208,7 +209,7 @@ def _draft(
     return replace(draft, parents=(parent,), inspirations=tuple(others))
 
 
-def _changed_settings(run: Run) -> dict[str, Any]:
+def _changed_settings(run: Run) -> dict[str, object]:
     """Returns the settings of a run that are not defaults, by dotted name."""
     settings = RunSettings.model_validate(run.settings)
     changed = settings.model_dump(mode="json", exclude_defaults=True)

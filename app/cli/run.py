@@ -23,9 +23,10 @@ from app.client.local_state import (
 )
 from app.client.measuring import evaluator_of
 from app.client.notes import CommandError
-from app.client.plan import RunPlan, load_problem, named_problem, plan_run, read_layers
+from app.client.plan import RunPlan, plan_run
 from app.client.run_names import free_name, require_name
 from app.client.session import open_session
+from app.client.setting_layers import load_problem, named_problem, read_layers
 from app.client.target import Target, find_run, find_target, open_run, without_queue
 from app.config.layers import UsageError
 from app.config.settings import RunSettings
@@ -279,7 +280,6 @@ def resume(
 
 
 def _require_possible(target: Target, *, detach: bool, reproducible: bool, dashboard: bool) -> None:
-
     if reproducible and (target.deployed or detach):
         raise UsageError(
             "a reproducible run happens in this one process",

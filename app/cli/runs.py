@@ -9,6 +9,7 @@ from app.cli.display import progress_display
 from app.cli.interruption import Interruption
 from app.cli.options import Debug, Json, RunName
 from app.cli.output import DONE, FAILED, Screen
+from app.cli.tables import columns_table
 from app.client.following import Follower, ProgressReader
 from app.client.notes import CommandError
 from app.client.target import (
@@ -54,11 +55,9 @@ def list_runs(as_json: Json = False, debug: Debug = False) -> None:  # noqa: ARG
 
 
 def _table(rows: Sequence[RunRow]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
     columns = ("id", "run", "problem", "state", "settled", "best", "started")
     waiting = any(row.waiting for row in rows)
-    for column in (*columns, "waits") if waiting else columns:
-        table.add_column(column)
+    table = columns_table(*columns, *(["waits"] if waiting else []), apart=2)
     bests = _best_texts(rows)
     for row in rows:
         table.add_row(

@@ -15,6 +15,7 @@ from app.cli.costs import cost_rows
 from app.cli.funnel import print_funnel
 from app.cli.options import Debug, Json, RunName
 from app.cli.output import Screen, counted, counted_measured, mean_of
+from app.cli.tables import columns_table, labelled_table
 from app.client.local_state import read_local_state
 from app.client.notes import CommandError
 from app.client.target import find_target, open_run, stored_problem, worked_on
@@ -24,12 +25,12 @@ from app.domain.problem import Problem
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.ports.ledger import Transaction
+from app.reports import program as programs
 from app.reports.artifacts import ARTIFACT_CHARS, artifacts_document
 from app.reports.documents import Json as JsonValues
 from app.reports.documents import RunDocument, read_run, to_json
 from app.reports.measured import MeasuredProgram
-from app.reports.program import ProgramDocument, TrialDocument, difference_of, read_program
-from app.reports.program import program_named as found
+from app.reports.program import ProgramDocument, TrialDocument, read_difference, read_program
 from app.reports.ratings import RatedProgram
 from app.reports.summary import Summary
 from app.reports.text import duration
@@ -111,44 +112,36 @@ def _require_program(given: Mapping[str, bool]) -> None:
 
 
 def _show_run(name: str, screen: Screen) -> None:
-
     target = find_target()
     with open_run(name, target) as (ledger, run):
         problem = stored_problem(ledger.store, run)
         queue = read_queue(ledger.redis_url)
-        found = read_run(
+        document = read_run(
             ledger.store, run, problem, queue, lambda current: worked_on(target, current)
         )
     folder = Path(read_local_state(ledger.home, run.name).out)
-    found = replace(found, out=str(folder) if folder.is_dir() else None)
-    summary = found.summary
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-    for row in _rows(found):
-        table.add_row(*row)
-    for endpoint in found.models:
-        table.add_row("model", f"{endpoint.endpoint}: {endpoint.text}")
-    for text in summary.notices:
-        table.add_row("notice", text)
-    screen.out.print(table)
+    document = replace(document, out=str(folder) if folder.is_dir() else None)
+    summary = document.summary
+    screen.out.print(labelled_table(_rows(document)))
     if not screen.json:
         print_funnel(summary.funnel, screen)
-        _print_programs(summary, problem, found.ratings, screen)
-    screen.answer(to_json(found))
+        _print_programs(summary, problem, document.ratings, screen)
+    screen.answer(to_json(document))
 
 
-def _rows(found: RunDocument) -> Iterator[tuple[str, str]]:
+def _rows(document: RunDocument) -> Iterator[tuple[str, str]]:
     """Returns what is shown of a run, each with its label, in order."""
-    summary, run = found.summary, found.summary.run
-    reason = f": {run.reason}" if run.reason and not found.waiting else ""
-    if found.worked_on is False:
+    summary, run = document.summary, document.summary.run
+    reason = f": {run.reason}" if run.reason and not document.waiting else ""
+    if document.worked_on is False:
         reason += f"; nobody is at work on it: `evoq resume {run.name}` continues it"
     yield "run", f"{run.name} (number {run.id})"
     if run.parent is not None:
         yield "inside of", run.name.rpartition(":")[0]
     yield "problem", f"{run.problem_name} ({run.problem[:12]})"
     yield "state", f"{run.state.value}{reason}"
-    if found.waiting:
-        yield "waits", found.waiting
+    if document.waiting:
+        yield "waits", document.waiting
     yield (
         "settled",
         f"{summary.iterations} of {run.budget.proposals}: "
@@ -166,12 +159,16 @@ def _rows(found: RunDocument) -> Iterator[tuple[str, str]]:
     yield "seed", str(run.seed)
     yield from cost_rows(summary.costs).items()
     yield "took", duration(summary.seconds)
-    yield "files", found.out or "none here"
+    yield "files", document.out or "none here"
     if summary.load is not None:
         yield "generating", summary.load.generating.text
         yield "evaluating", summary.load.evaluating.text
     if summary.places is not None:
         yield "places", summary.places.text
+    for endpoint in document.models:
+        yield "model", f"{endpoint.endpoint}: {endpoint.text}"
+    for text in summary.notices:
+        yield "notice", text
 
 
 def _print_programs(
@@ -188,9 +185,8 @@ def _print_programs(
 
 
 def _ratings(ratings: Sequence[RatedProgram]) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    for column in ("program", "rating", "from", "to", "Elo", "points", "games"):
-        table.add_column(column, justify="left" if column == "program" else "right")
+    counts = ("rating", "from", "to", "Elo", "points", "games")
+    table = columns_table("program", *counts, right=counts)
     for rating in ratings[:MOST_RATINGS]:
         numbers = (f"{value:.0f}" for value in (rating.rating, rating.low, rating.high, rating.elo))
         table.add_row(rating.program[:12], *numbers, f"{rating.points:g}", str(rating.games))
@@ -221,32 +217,28 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
         screen.say(f"… {len(lines) - MAX_LINES} more lines in the file")
     screen.say("")
     columns = {"best": best.measured, **summary.baselines}
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    table.add_column("")
-    for name in columns:
-        table.add_column(name, justify="right")
-    _add_measurements(table, list(columns.values()), summary.told_apart)
-    screen.out.print(table)
+    screen.out.print(_measurements(columns, summary.told_apart))
     if mean := mean_of(best.measured.fitness_names, game=problem.players > 1):
         screen.say(mean)
     if best.validation is not None:
         _print_validation(summary, best.validation, problem, screen)
 
 
-def _add_measurements(
-    table: Table, programs: Sequence[MeasuredProgram], beside: Iterable[float | None] = ()
-) -> None:
-    """Adds a row for the fitness and for each metric, with the digits that tell programs apart.
+def _measurements(
+    columns: Mapping[str, MeasuredProgram], beside: Iterable[float | None] = ()
+) -> Table:
+    """Returns a table of fitness and metrics, with the digits that distinguish the programs.
 
     Args:
-      table: With a column for each program, after one for names.
-      programs: In the order of the columns.
-      beside: Other values that the fitness is told apart from.
+      columns: The programs by name, a column each.
+      beside: Other values that the digits of the fitness distinguish.
     """
+    table, programs = columns_table("", *columns, right=columns), list(columns.values())
     fitness = number_texts([one.fitness for one in programs], beside)
     table.add_row("fitness", *fitness, style="bold")
     for metric in sorted({name for program in programs for name in program.metrics}):
         table.add_row(metric, *number_texts([one.metrics.get(metric) for one in programs]))
+    return table
 
 
 def _print_validation(
@@ -256,17 +248,12 @@ def _print_validation(
     named = {name: program.measured for program in summary.validated for name in program.names}
     shown = (*problem.baselines, *problem.references)
     columns = {"best": best, **{name: named[name] for name in shown if name in named}}
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    table.add_column("")
-    for name in columns:
-        table.add_column(name, justify="right")
-    _add_measurements(table, list(columns.values()))
     searched = [validated for validated in summary.validated if validated.admitted]
     screen.say(
         f"\nvalidation, on data that the search never saw: the best of {len(searched)} programs of "
         f"the search\n"
     )
-    screen.out.print(table)
+    screen.out.print(_measurements(columns))
     for validated in searched:
         if validated.failure:
             who, detail = (
@@ -278,11 +265,8 @@ def _print_validation(
 
 def _validated(summary: Summary) -> Table:
     """Returns a table of all validated programs, with both scores."""
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    table.add_column("validated")
-    for column in ("by search", "by validation"):
-        table.add_column(column, justify="right")
-    table.add_column("")
+    scores = ("by search", "by validation")
+    table = columns_table("validated", *scores, "", right=scores)
     searched = number_texts(
         [one.admitted.fitness if one.admitted else None for one in summary.validated],
         summary.told_apart,
@@ -301,38 +285,37 @@ def _validated(summary: Summary) -> Table:
 
 
 def _show_program(name: str, beginning: str, screen: Screen, added: _Added) -> None:
-
     with open_run(name) as (ledger, run):
         problem = stored_problem(ledger.store, run)
         with ledger.store.begin() as tx:
             program = program_named(tx, run, beginning)
             best, start = tx.history.best_quality(run), tx.history.start(run.id)
-        found = read_program(ledger.store, run, program, problem)
+        document = read_program(ledger.store, run, program, problem)
         diff = None
         if added.difference:
-            parents = found.parents[:1]
-            diff = "".join(difference_of(ledger.store, run, one, program) for one in parents)
+            parents = document.parents[:1]
+            diff = "".join(read_difference(ledger.store, run, one, program) for one in parents)
     if not screen.json:
-        screen.say(found.source.rstrip())
-        _print_more(found, diff, added, screen)
-        screen.out.print(_trials(found.trials, (best.fitness if best else None, start)))
-        for trial in found.trials:
+        screen.say(document.source.rstrip())
+        _print_more(document, diff, added, screen)
+        screen.out.print(_trials(document.trials, (best.fitness if best else None, start)))
+        for trial in document.trials:
             if trial.failure:
                 screen.say(f"{trial.stage}: {trial.failure.kind}: {trial.failure.detail}")
             print_artifacts(trial.stage, trial.artifacts, screen, whole=added.artifacts)
-        if mean := mean_of(found.fitness_names, game=problem.players > 1):
+        if mean := mean_of(document.fitness_names, game=problem.players > 1):
             screen.say(mean)
-    screen.answer(_as_asked(to_json(_within(found, added)), diff, added))
+    screen.answer(_as_asked(to_json(_within(document, added)), diff, added))
 
 
-def _within(found: ProgramDocument, added: _Added) -> ProgramDocument:
+def _within(program: ProgramDocument, added: _Added) -> ProgramDocument:
     """Returns the document with the beginning and the end of each artifact, or the whole of it."""
     chars = MOST_TEXT if added.artifacts else ARTIFACT_CHARS
     trials = [
         replace(trial, artifacts=artifacts_document(trial.artifacts, chars))
-        for trial in found.trials
+        for trial in program.trials
     ]
-    return replace(found, trials=trials)
+    return replace(program, trials=trials)
 
 
 def _as_asked(answer: JsonValues, diff: str | None, added: _Added) -> JsonValues:
@@ -354,21 +337,21 @@ def _as_asked(answer: JsonValues, diff: str | None, added: _Added) -> JsonValues
     return answer
 
 
-def _print_more(found: ProgramDocument, diff: str | None, added: _Added, screen: Screen) -> None:
+def _print_more(program: ProgramDocument, diff: str | None, added: _Added, screen: Screen) -> None:
     if diff is not None:
         screen.say("\n" + (diff or "no difference: it has no parent in this run") + "\n")
-    for reply in found.replies if added.prompts else ():
+    for reply in program.replies if added.prompts else ():
         screen.say(f"\nprompt to {reply.model} ({reply.asker}, turn {reply.turn + 1}):")
         if reply.user is None:
             screen.say("not kept: prompts.log_prompts is off in this run\n")
         else:
             screen.say(f"\n{reply.system}\n\n{reply.user.rstrip()}\n")
-    for reply in found.replies if added.replies else ():
+    for reply in program.replies if added.replies else ():
         screen.say(
             f"\nreply of {reply.model} ({reply.asker}, turn {reply.turn + 1}, "
             f"{reply.completion_tokens} tokens):\n{reply.text.rstrip()}\n"
         )
-    if not found.replies and (added.replies or added.prompts):
+    if not program.replies and (added.replies or added.prompts):
         screen.say("no model was asked for it")
 
 
@@ -387,15 +370,14 @@ def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
             remedy="Give 4 to 64 of its hexadecimal digits; `evoq metrics` lists them.",
         )
     try:
-        return found(tx, run, beginning)
+        return programs.program_named(tx, run, beginning)
     except LookupError as error:
         raise CommandError(f"{error}; `evoq metrics {run.name}` lists them") from error
 
 
 def _trials(trials: Sequence[TrialDocument], told_apart: Sequence[float | None]) -> Table:
-    table = Table(box=None, padding=(0, 3, 0, 0))
-    for column in ("trial", "result", "wall s", "CPU s", "peak MiB", "boot s", "verified"):
-        table.add_column(column)
+    columns = ("trial", "result", "wall s", "CPU s", "peak MiB", "boot s", "verified")
+    table = columns_table(*columns)
     for trial in trials:
         texts = number_texts(list(trial.metrics.values()), told_apart)
         table.add_row(

@@ -14,7 +14,8 @@ from app.cli.interruption import Interruption
 from app.cli.options import Debug, Json
 from app.cli.output import Screen
 from app.client.local_state import up_lock, work_lock
-from app.client.target import find_target, open_ledger, with_queue
+from app.client.queue import with_queue
+from app.client.target import find_target, open_ledger
 from app.config.layers import UsageError
 from app.embedded.stack import EmbeddedStack
 from app.embedded.worker_set import Flower

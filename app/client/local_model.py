@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from app.adapters.model.local_servers import LocalServer, NoServer, local_servers
 from app.config.layers import Choices, UsageError
@@ -43,13 +42,13 @@ def with_local_model(layers: Sequence[Choices]) -> list[Choices]:
     if provider := _first(layers, _PROVIDER):
         raise _beside_provider(_PROVIDER, provider[1])
     address = _first(layers, _ADDRESS)
-    found = _servers(None if address is None else str(address[1]), f"{_MODEL}={AUTO}")
-    server = found[0]
-    values: dict[str, Any] = {**_fitting(server, layers), **layer.values}
+    servers = _servers(None if address is None else str(address[1]), f"{_MODEL}={AUTO}")
+    server = servers[0]
+    values: dict[str, object] = {**_fitting(server, layers), **layer.values}
     values |= {_MODEL: server.models[0].name, _ADDRESS: server.base_url}
-    notices = (*layer.notices, _taken(found, values))
+    notices = (*layer.notices, _choice_text(servers, values))
     changed = replace(layer, values=values, notices=notices)
-    return [changed if each is layer else each for each in replaced]
+    return [changed if other is layer else other for other in replaced]
 
 
 def _names_models(layer: Choices) -> bool:
@@ -60,13 +59,13 @@ def _names_models(layer: Choices) -> bool:
 def _servers(address: str | None, where: str) -> Sequence[LocalServer]:
     """Returns the servers of this machine, or the one of an address, that offer a model."""
     asked = {} if address is None else {"base_urls": (address,)}
-    found, absent = local_servers(**asked, key=os.environ.get(OPENAI_KEY, "") if asked else "")
-    if not found:
+    servers, absent = local_servers(**asked, key=os.environ.get(OPENAI_KEY, "") if asked else "")
+    if not servers:
         raise _nothing(absent, where)
-    return found
+    return servers
 
 
-def _beside_provider(where: str, provider: Any) -> UsageError:
+def _beside_provider(where: str, provider: object) -> UsageError:
     return UsageError(
         "`auto` asks the servers of this machine, and a provider names another endpoint",
         where=where,
@@ -93,21 +92,21 @@ def _counting(place: int, layers: Sequence[Choices], naming: int | None) -> set[
 
 def _with_models_of_lists(layer: Choices, layers: Sequence[Choices], counting: set[str]) -> Choices:
     """Returns a layer whose lists and roles of models name a server's in the place of `auto`."""
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     notices: list[str] = []
     shared = _first(layers, _ADDRESS)
 
-    def of(where: str, provider: Any, address: Any) -> tuple[str, str]:
+    def of(where: str, provider: object, address: object) -> tuple[str, str]:
         if provider is not None:
             raise _beside_provider(f"{where.rpartition('.')[0]}.provider", provider)
         own = address if address is not None else shared and shared[1]
-        found = _servers(None if own is None else str(own), f"{where}={AUTO}")
-        server = found[0]
+        servers = _servers(None if own is None else str(own), f"{where}={AUTO}")
+        server = servers[0]
         values.update({**_fitting(server, layers), **values})
-        notices.append(_taken(found, {**layer.values, **values}))
+        notices.append(_choice_text(servers, {**layer.values, **values}))
         return server.models[0].name, server.base_url
 
-    def inside(value: Any, where: str) -> Any:
+    def inside(value: object, where: str) -> object:
         if isinstance(value, list):
             return [inside(each, f"{where}.{n}") for n, each in enumerate(value)]
         if not isinstance(value, dict):
@@ -126,8 +125,8 @@ def _with_models_of_lists(layer: Choices, layers: Sequence[Choices], counting: s
             provider, own = _first(layers, f"{role}.provider"), _first(layers, f"{role}.base_url")
             model, url = of(name, provider and provider[1], own and own[1])
             values |= {name: model, f"{role}.base_url": url}
-        elif (found := inside(value, name)) != value:
-            values[name] = found
+        elif (changed := inside(value, name)) != value:
+            values[name] = changed
     if not values:
         return layer
     return replace(
@@ -135,7 +134,7 @@ def _with_models_of_lists(layer: Choices, layers: Sequence[Choices], counting: s
     )
 
 
-def _first(layers: Sequence[Choices], name: str) -> tuple[Choices, Any] | None:
+def _first(layers: Sequence[Choices], name: str) -> tuple[Choices, object] | None:
     """Returns the first layer that sets a setting, with its value."""
     return next(((layer, layer.values[name]) for layer in layers if name in layer.values), None)
 
@@ -155,9 +154,9 @@ def _fitting(server: LocalServer, layers: Sequence[Choices]) -> dict[str, int]:
     return fitting
 
 
-def _taken(found: Sequence[LocalServer], values: dict[str, Any]) -> str:
+def _choice_text(servers: Sequence[LocalServer], values: dict[str, object]) -> str:
     """Returns which model was taken, what fits it, and how to take another."""
-    server, *others = found
+    server, *others = servers
     text = f"model: {server.text}"
     if _LONGEST_PROMPT in values:
         text += f"; prompts have at most {values[_LONGEST_PROMPT]:,} tokens"

@@ -113,7 +113,7 @@ def work_lock(home: Path) -> Iterator[bool]:
       Whether no other command holds the lock now.
     """
     with _lock_file(home, WORK_LOCK) as lock:
-        alone = _taken(lock, fcntl.LOCK_EX)
+        alone = _try_lock(lock, fcntl.LOCK_EX)
         fcntl.flock(lock, fcntl.LOCK_SH)
         yield alone
 
@@ -127,7 +127,7 @@ def run_lock(home: Path, run: str) -> Iterator[None]:
     """
     (home / "runs").mkdir(parents=True, exist_ok=True)
     with _lock_file(home, _lock_of(run)) as lock:
-        if not _taken(lock, fcntl.LOCK_EX):
+        if not _try_lock(lock, fcntl.LOCK_EX):
             raise CommandError(
                 f"another command works on {run}, which is --reproducible: wait until it ends, or "
                 f"end it with `evoq pause {run}`"
@@ -148,7 +148,7 @@ def up_lock(home: Path) -> Iterator[None]:
       CommandError: Another `evoq up` holds it.
     """
     with _lock_file(home, UP_LOCK) as lock:
-        if not _taken(lock, fcntl.LOCK_EX):
+        if not _try_lock(lock, fcntl.LOCK_EX):
             raise CommandError(f"`evoq up` is running in {home} already")
         yield
 
@@ -176,14 +176,14 @@ def _held(path: Path, kind: int) -> bool:
     if not path.exists():
         return False
     with path.open("r") as lock:
-        return not _taken(lock, kind)
+        return not _try_lock(lock, kind)
 
 
 def _lock_of(run: str) -> str:
     return f"runs/{run}.lock"
 
 
-def _taken(lock: IO[str], kind: int) -> bool:
+def _try_lock(lock: IO[str], kind: int) -> bool:
     try:
         fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -5,9 +5,8 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
-from app import bootstrap
+from app.adapters.sandbox.choose import choose
 from app.client.notes import Notes
 from app.config.settings import SandboxSettings
 from app.domain.evaluation import (
@@ -86,7 +85,7 @@ class Measurement:
             for name, text in evaluation.artifacts.items()
         }
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """Returns the measurement as JSON values."""
         return {
             "fitness": self.fitness,
@@ -153,7 +152,7 @@ class Calls:
         return self.calls * cost.call_microseconds / 1e6
 
 
-def calls_of(problem: Problem, sandbox: Sandbox) -> Calls | None:
+def count_calls(problem: Problem, sandbox: Sandbox) -> Calls | None:
     """Counts the calls of the first seed; None where the problem counts none, or the seed fails.
 
     Raises:
@@ -183,7 +182,7 @@ def open_sandbox(
     Raises:
       Unavailable: The backend that the settings name does not answer.
     """
-    sandbox = bootstrap.open_sandbox(settings, notes.note, may_build=may_build)
+    sandbox = choose(settings, show_progress=notes.note, may_build=may_build)
     try:
         yield sandbox
     finally:
@@ -220,10 +219,10 @@ def measure(
     stopped: Shortfall | None = None
     measured: dict[Trial, Evaluation] = {}
     if problem.probe:
-        done |= (measured := _measured(problem, sandbox, program, problem.probe))
+        done |= (measured := _measure_stage(problem, sandbox, program, problem.probe))
         failure = _failure(problem, program, measured.values())
     for index, stage in enumerate(problem.stages if failure is None else ()):
-        measured = _measured(problem, sandbox, program, stage)
+        measured = _measure_stage(problem, sandbox, program, stage)
         done |= measured
         failure = _failure(problem, program, measured.values())
         if failure is not None:
@@ -254,7 +253,7 @@ def measure(
     )
 
 
-def _measured(
+def _measure_stage(
     problem: Problem, sandbox: Sandbox, program: Program, stage: str
 ) -> dict[Trial, Evaluation]:
     """Runs the trials of a stage, up to the first failure where a program must pass all."""
@@ -281,7 +280,7 @@ def _failure(
     return None
 
 
-def compared(
+def compare_modes(
     sandbox: Sandbox,
     problem: Problem,
     trial: Trial,
@@ -304,17 +303,17 @@ def compared(
     if any(suffix != PYTHON for suffix, _ in job.programs):
         return ""
     player = trial.players[0]
-    there = _in_other_mode(sandbox, problem, trial, programs, job)
+    there = _run_in_other_mode(sandbox, problem, trial, programs, job)
     if alike(player, here, there):
         return ""
-    again = _in_other_mode(sandbox, problem, trial, programs, job)
-    found = differences(player, here, there, again)
+    again = _run_in_other_mode(sandbox, problem, trial, programs, job)
+    differing = differences(player, here, there, again)
     names = {program: name for name, program in problem.baselines.items()}
     seed = names.get(player, player[:12])
     both = here.failure is not None and there.failure is not None
     # The reasons explain why one mode alone fails.
     why = [] if both else reasons(_written(problem, job))
-    return explained(seed, trial.stage, job.mode, found, why)
+    return explained(seed, trial.stage, job.mode, differing, why)
 
 
 def _written(problem: Problem, job: Job) -> list[str]:
@@ -325,7 +324,7 @@ def _written(problem: Problem, job: Job) -> list[str]:
     return [files[name].decode("utf-8", "replace") for name in names]
 
 
-def _in_other_mode(
+def _run_in_other_mode(
     sandbox: Sandbox,
     problem: Problem,
     trial: Trial,
@@ -339,7 +338,7 @@ def _in_other_mode(
     return problem.interpret(trial, programs, outcome)
 
 
-def overhead(sandbox: Sandbox, mode: Mode) -> Overhead:
+def measure_overhead(sandbox: Sandbox, mode: Mode) -> Overhead:
     """Measures the overhead of the sandbox in `mode`.
 
     Raises:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from app import bootstrap
 from app.adapters.queue.inline import InlineExecutor
+from app.bootstrap.ledger import context
 from app.client.following import (
     POLL_SECONDS,
     Deadline,
@@ -22,8 +22,10 @@ from app.client.local_state import is_held, run_lock, work_lock
 from app.client.measuring import open_sandbox
 from app.client.notes import Notes
 from app.client.protections import lines_of_workers, protection_lines
-from app.client.target import Ledger, Target, embedded_stack, open_ledger, require_queue, with_queue
-from app.config.settings import Owner, PriceSettings, QueueSettings, RunSettings, SandboxSettings
+from app.client.queue import with_queue
+from app.client.target import Ledger, Target, embedded_stack, open_ledger, require_queue
+from app.config.section import variable_of
+from app.config.settings import RunSettings, of_workers
 from app.domain.problem import Evaluator
 from app.domain.run import Run
 from app.engine import inside, lifecycle, steps
@@ -145,7 +147,7 @@ def open_session(
         if servers is None:
             ledger = stack.enter_context(open_ledger(target))
             executor = InlineExecutor()
-            ctx = bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
+            ctx = context(ledger.store, executor, sandbox, keep_leases=False)
             _pause_left_behind(ctx, target.home, resumed, notes, alone=alone)
             yield RunSession(
                 *(ctx, notes, ledger, target.home), inline=executor, patience_seconds=patience
@@ -166,19 +168,11 @@ def open_session(
 
 def environment_of_workers(settings: RunSettings, environment: Mapping[str, str]) -> dict[str, str]:
     """Returns this process's environment with the run's settings for workers."""
-    variables = dict(environment)
-    sections: dict[str, SandboxSettings | QueueSettings | PriceSettings] = {
-        "SANDBOX": settings.sandbox,
-        "QUEUE": settings.queue,
-        "PRICES": settings.prices,
-    }
-    for section, values in sections.items():
-        changed = values.model_dump(
-            mode="json", exclude_defaults=True, include=values.owned_by(Owner.WORKER) | {"image"}
-        )
-        for name, value in changed.items():
-            variables[f"EVOQ_{section}__{name.upper()}"] = str(value)
-    return variables
+    defaults = RunSettings()
+    usual = {**of_workers(defaults), "sandbox.image": defaults.sandbox.image}
+    own = {**of_workers(settings), "sandbox.image": settings.sandbox.image}
+    changed = {variable_of(key): str(own[key]) for key in own if own[key] != usual[key]}
+    return {**environment, **changed}
 
 
 def _pause_left_behind(

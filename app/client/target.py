@@ -8,11 +8,13 @@ from pathlib import Path
 
 import redis
 
-from app import bootstrap
+from app.adapters.problems.catalogue import ProblemCatalogue
 from app.adapters.queue.inline import InlineExecutor
+from app.adapters.sandbox.lazy import LazySandbox
 from app.adapters.store import schema
 from app.adapters.store.outage import silence_noted
 from app.adapters.store.schema import version
+from app.bootstrap.ledger import context, open_store
 from app.client.local_state import is_held, is_worked_on
 from app.client.notes import CommandError, note_on_standard_error
 from app.config.layers import Choices, UsageError, addresses, from_environment, wrong_variables
@@ -123,7 +125,7 @@ def open_ledger(target: Target, stack: EmbeddedStack | None = None) -> Iterator[
     if target.database_url is not None and target.redis_url is not None:
         with silence_noted(target.database_url, note_on_standard_error):
             require_current_schema(target.database_url)
-            with _store(target.database_url) as store:
+            with _open_store(target.database_url) as store:
                 yield Ledger(store, target.home, target.redis_url, lambda: None)
         return
     assert stack is not None
@@ -131,7 +133,7 @@ def open_ledger(target: Target, stack: EmbeddedStack | None = None) -> Iterator[
         servers = stack.start(workers=workers)
         with (
             silence_noted(servers.database_url, note_on_standard_error),
-            _store(servers.database_url) as store,
+            _open_store(servers.database_url) as store,
         ):
             yield Ledger(store, target.home, servers.redis_url, stack.check)
     finally:
@@ -151,11 +153,7 @@ def embedded_stack(target: Target, environment: Mapping[str, str] | None = None)
     for variable, why in wrong_variables().items():
         raise UsageError(why, where=variable, remedy="Correct the variable, or leave it out.")
 
-    def upgrade(database_url: str) -> None:
-
-        schema.upgrade(database_url)
-
-    return EmbeddedStack(target.home, upgrade, environment=environment)
+    return EmbeddedStack(target.home, schema.upgrade, environment=environment)
 
 
 def worked_on(target: Target, run: Run) -> bool | None:
@@ -206,7 +204,7 @@ def find_run(store: Store, name: str) -> Run:
 
 def stored_problem(store: Store, run: Run) -> Problem:
     """Returns a run's problem as the ledger holds it."""
-    return bootstrap.ProblemCatalogue(store)(run.problem)
+    return ProblemCatalogue(store)(run.problem)
 
 
 def require_current_schema(database_url: str) -> None:
@@ -239,26 +237,20 @@ def require_queue(redis_url: str) -> None:
         ) from error
 
 
-def with_queue(ledger: Ledger) -> Context:
-    """Returns a context that sends steps to the workers of the ledger's queue."""
-    return _without_sandbox(ledger, bootstrap.celery_executor(ledger.redis_url))
-
-
 def without_queue(ledger: Ledger) -> Context:
     """Returns a context for changes that need no message."""
-    return _without_sandbox(ledger, InlineExecutor())
+    return without_sandbox(ledger, InlineExecutor())
 
 
-def _without_sandbox(ledger: Ledger, executor: Executor) -> Context:
-
-    sandbox = bootstrap.LazySandbox(SandboxSettings())
-    return bootstrap.context(ledger.store, executor, sandbox, keep_leases=False)
+def without_sandbox(ledger: Ledger, executor: Executor) -> Context:
+    """Returns a context whose sandbox is opened only if a program runs."""
+    sandbox = LazySandbox(SandboxSettings())
+    return context(ledger.store, executor, sandbox, keep_leases=False)
 
 
 @contextmanager
-def _store(database_url: str) -> Iterator[Store]:
-
-    store = bootstrap.open_store(database_url, connections=4)
+def _open_store(database_url: str) -> Iterator[Store]:
+    store = open_store(database_url, connections=4)
     try:
         yield store
     finally:

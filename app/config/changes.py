@@ -1,15 +1,15 @@
 """Changes of a run's settings after it began: which are possible, and what they make of a run."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
-from typing import Any
 
 from app.config.checks import require_asked_roles, require_bounds, require_mix, require_refining
-from app.config.layers import ADDRESSES, Choices, UsageError, owner_of
+from app.config.layers import ADDRESSES, Choices, UsageError
 from app.config.mix import operators, require_function
 from app.config.resolve import with_values
 from app.config.rules import judges_of
-from app.config.settings import Owner, RunSettings, fields_of
+from app.config.section import Owner, variable_of
+from app.config.settings import SETTINGS, RunSettings, owner_of, setting_of, stored_settings
 from app.domain.events import Changed
 from app.domain.operator import Operator
 from app.domain.operators.complete import COMPLETE
@@ -29,23 +29,16 @@ _RESTART = "Pause the run, then give it to `evoq resume`."
 
 def fixed() -> Mapping[str, str]:
     """Returns why settings cannot change once a run has begun, by setting or section."""
-    sections = fields_of(RunSettings)
-    settings = {
-        f"{section}.{name}": field
-        for section, whole in sections.items()
-        if isinstance(whole.annotation, type)
-        for name, field in fields_of(whole.annotation).items()
-    }
     return {
         name: part.reason
-        for name, field in {**sections, **settings}.items()
+        for name, field in {**RunSettings.model_fields, **SETTINGS}.items()
         for part in field.metadata
         if isinstance(part, Fixed)
     }
 
 
 def revision_of(
-    run: Run, values: Mapping[str, Any], problem: Problem, known: Mapping[str, Operator]
+    run: Run, values: Mapping[str, object], problem: Problem, known: Mapping[str, Operator]
 ) -> Revision:
     """Returns what other values of settings make of a run that has begun.
 
@@ -60,7 +53,7 @@ def revision_of(
     """
     _require_changeable(run, values)
     budget = {"budget": asdict(run.budget)}
-    before = with_values({**run.settings, **budget}, Choices("--set"))
+    before = stored_settings({**run.settings, **budget})
     after = with_values({**run.settings, **budget}, Choices("--set", dict(values)))
     # Proposals that were planned stay in the budget.
     planned = max(after.budget.proposals, run.proposals)
@@ -73,7 +66,10 @@ def revision_of(
     if judges_of(before.llm) != judges_of(after.llm):
         setting = next(fact.setting for fact in facts if fact.setting.startswith("llm."))
         raise _refused(setting, values.get(setting), _JUDGES)
-    mix = _operators(run, before, after, problem, known)
+    mix = run.operators
+    named = before.search.operators != after.search.operators
+    if named or bool(before.llm.mix) != bool(after.llm.mix):
+        mix = operators(after, problem, known)
     if mix != run.operators and "search.operators" not in values:
         facts.append(Changed(setting="search.operators", before=dict(run.operators), after=mix))
     _require_consistent(before, after, problem, mix, known)
@@ -89,20 +85,19 @@ def unused(environment: Choices, run: Run) -> list[str]:
     Those are variables of settings for which the run keeps a value of its own that is another one.
     """
     given = {name: value for name, value in environment.values.items() if name not in ADDRESSES}
-    before = with_values(run.settings, Choices("--set"))
+    before = stored_settings(run.settings)
     after = with_values(run.settings, Choices(environment.source, given))
-    differing = [fact.setting for fact in _differences(before, after)]
-    defaults = RunSettings().model_dump(mode="json")
-    names = [
-        name
+    differing = {fact.setting for fact in _differences(before, after)}
+    own = {fact.setting for fact in _differences(RunSettings(), before)}
+    return [
+        variable_of(name)
         for name in given
-        if any(f"{name}.".startswith(f"{setting}.") for setting in differing)
-        and (owner_of(name) is Owner.RUN or _at(before.model_dump(), name) != _at(defaults, name))
+        if setting_of(name) in differing
+        and (owner_of(name) is Owner.RUN or setting_of(name) in own)
     ]
-    return ["EVOQ_" + name.upper().replace(".", "__") for name in names]
 
 
-def _require_changeable(run: Run, values: Mapping[str, Any]) -> None:
+def _require_changeable(run: Run, values: Mapping[str, object]) -> None:
     """Makes sure that what is given has an effect on a run that has begun.
 
     Raises:
@@ -131,7 +126,7 @@ def _fixed(fact: Changed, used: Collection[str]) -> str:
     return reasons.get(fact.setting) or reasons.get(fact.setting.partition(".")[0], "")
 
 
-def _refused(setting: str, value: Any, why: str, remedy: str = "") -> UsageError:
+def _refused(setting: str, value: object, why: str, remedy: str = "") -> UsageError:
     when = "while a run goes on" if remedy else "once a run has begun"
     return UsageError(
         f"`{setting}` cannot be changed {when}: {why}",
@@ -158,30 +153,11 @@ def _differences(before: RunSettings, after: RunSettings) -> list[Changed]:
     return facts
 
 
-def _without_none(value: Any) -> Any:
+def _without_none(value: object) -> object:
     """Returns a JSON value whose mappings have no key without a value."""
     if isinstance(value, dict):
         return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
     return [_without_none(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _at(settings: Mapping[str, Any], name: str) -> Any:
-    section, _, rest = name.partition(".")
-    return settings[section].get(rest.partition(".")[0])
-
-
-def _operators(
-    run: Run,
-    before: RunSettings,
-    after: RunSettings,
-    problem: Problem,
-    known: Mapping[str, Operator],
-) -> Mapping[str, float]:
-    """Returns the mix of operators: the present one, unless the settings ask for another."""
-    named = before.search.operators != after.search.operators
-    if not named and bool(before.llm.mix) == bool(after.llm.mix):
-        return run.operators
-    return operators(after, problem, known)
 
 
 def _require_consistent(
@@ -196,14 +172,14 @@ def _require_consistent(
     Raises:
       UsageError: They do not.
     """
-    used: Iterable[str] = {*mix, *(after.nested.operators or {})}
-    asks = any(known[name].asks_model for name in used)
+    names = {*mix, *(after.nested.operators or {})}
+    used = [known[name] for name in names]
+    asks = any(operator.asks_model for operator in used)
     require_mix(after, asks=asks)
     if asks or after.llm.feedback:
         require_bounds(after.budget, after.llm)
         require_refining(after)
-    advisers = {role for name in used for role in known[name].advisers}
     added = {role: own for role, own in after.llm.roles.items() if role not in before.llm.roles}
-    require_asked_roles(after, added, asks=asks, advisers=advisers)
-    if COMPLETE.name in used:
+    require_asked_roles(after, added, used)
+    if COMPLETE.name in names:
         require_function(problem, after.prompts.function)

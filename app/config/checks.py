@@ -2,14 +2,14 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from app.config.layers import ENVIRONMENT, Choices, UsageError, owner_of
+from app.config.layers import ENVIRONMENT, Choices, UsageError
 from app.config.models import ModelSettings, RoleSettings
 from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import islands_of, mixes_of, refining_of, strategy_of
-from app.config.settings import Owner, RunSettings
-from app.domain.operator import Role
+from app.config.section import Owner, variable_of
+from app.config.settings import RunSettings, owner_of
+from app.domain.operator import Operator, Role
 from app.domain.problem import Axis, Problem
 from app.domain.search.archive import scaled
 from app.domain.search.budget import Budget
@@ -52,10 +52,12 @@ def require_bounds(budget: Budget, llm: ModelSettings, prompt_tokens: int = 0) -
             ", or those of the model or role; or cap budget.tokens instead.",
         )
     requests, each = 1 + llm.repair_turns, llm.price_ceiling.reservation(prompt_tokens)
-    needs = {"tokens": requests * each.tokens, "cost_usd": requests * each.cost_usd}
     counted = "with the shortest prompt" if prompt_tokens else "prompts not counted"
-    for name, least in needs.items():
-        cap: float | None = {"tokens": budget.tokens, "cost_usd": budget.cost_usd}[name]
+    for name, cap, price in (
+        ("tokens", budget.tokens, each.tokens),
+        ("cost_usd", budget.cost_usd, each.cost_usd),
+    ):
+        least = requests * price
         if cap is not None and cap < least:
             raise UsageError(
                 f"one proposal may take {least:g}, {counted}, so none could be asked for",
@@ -104,7 +106,7 @@ def require_players(settings: RunSettings, problem: Problem) -> None:
 
 _READERS = {"sandbox": "cpu", "prices": "gpu, cpu or control", "queue": "gpu, cpu and control"}
 """Section to the queues whose workers read it."""
-_HAS_A_DEFAULT = "sandbox.cells"
+_HAS_A_DEFAULT = "sandbox.places"
 """A worker's setting that docker-compose.yml gives a default, so that workers.env cannot."""
 
 
@@ -120,7 +122,7 @@ def require_owned_by_run(layers: Sequence[Choices]) -> list[str]:
     idle: list[str] = []
     for layer in layers:
         for name in (n for n in layer.values if owner_of(n) is not Owner.RUN):
-            variable = "EVOQ_" + name.upper().replace(".", "__")
+            variable = variable_of(name)
             if layer.source == ENVIRONMENT:
                 idle.append(variable)
                 continue
@@ -200,15 +202,12 @@ def require_mix(settings: RunSettings, *, asks: bool) -> None:
             )
 
 
-def with_asked_roles(
-    run: Resolved, *, asks: bool, advisers: Collection[Role] = ()
-) -> tuple[Resolved, list[str]]:
+def with_asked_roles(run: Resolved, operators: Collection[Operator]) -> tuple[Resolved, list[str]]:
     """Drops roles that the problem's configuration names and that no step of the run asks.
 
     Args:
       run: The settings.
-      asks: Whether an operator of the run asks a model.
-      advisers: The roles that operators of the run ask where they are named.
+      operators: Those of the run.
 
     Returns:
       The settings, and a sentence for each role that was dropped.
@@ -218,7 +217,7 @@ def with_asked_roles(
     """
     roles = dict(run.settings.llm.roles)
     notices = []
-    for role, why in _why_unasked(run.settings, asks=asks, advisers=advisers).items():
+    for role, why in _why_unasked(run.settings, operators).items():
         if role not in roles:
             continue
         name = f"llm.roles.{role}"
@@ -231,28 +230,26 @@ def with_asked_roles(
             raise _unasked(role, roles[role], why, ", ".join(sorted(sources)))
         del roles[role]
         notices.append(f"`{name}`: without effect in this run, because {why}.")
-    return (_with_models(run, {"roles": roles}), notices) if notices else (run, [])
+    llm = replace(run.settings.llm, roles=roles)
+    return (_with_models(run, llm), notices) if notices else (run, [])
 
 
 def require_asked_roles(
     settings: RunSettings,
     added: Mapping[Role, RoleSettings],
-    *,
-    asks: bool,
-    advisers: Collection[Role] = (),
+    operators: Collection[Operator],
 ) -> None:
     """Makes sure that steps of a run that has begun ask the roles that are added to it.
 
     Args:
       settings: With the added roles.
       added: Those.
-      asks: Whether an operator of the run asks a model.
-      advisers: The roles that operators of the run ask where they are named.
+      operators: The operators of the run.
 
     Raises:
       UsageError: No step asks one of them.
     """
-    for role, why in _why_unasked(settings, asks=asks, advisers=advisers).items():
+    for role, why in _why_unasked(settings, operators).items():
         if role in added:
             raise _unasked(role, added[role], why, "--set")
 
@@ -266,13 +263,11 @@ def _unasked(role: Role, settings: RoleSettings, why: str, source: str) -> Usage
     )
 
 
-def _why_unasked(
-    settings: RunSettings, *, asks: bool, advisers: Collection[Role]
-) -> dict[Role, str]:
+def _why_unasked(settings: RunSettings, operators: Collection[Operator]) -> dict[Role, str]:
     """Returns the roles that no step of a run asks, each with the reason."""
     llm, rules = settings.llm, refining_of(settings.llm)
     why: dict[Role, str] = {}
-    if not asks:
+    if not any(operator.asks_model for operator in operators):
         why = dict.fromkeys((Role.GENERATOR, Role.REFINER), "no operator of the run asks a model")
     elif not rules.share:
         why[Role.REFINER] = "`llm.refiner_share` is 0"
@@ -284,7 +279,8 @@ def _why_unasked(
         why[Role.EMBEDDER] = "`search.similarity` has no value"
     elif Role.EMBEDDER in llm.roles and not llm.roles[Role.EMBEDDER].mix:
         why[Role.EMBEDDER] = "it names no model of its own, and a chat model makes no embeddings"
-    for role in {Role.STRATEGIST, Role.ADVERSARY}.difference(advisers):
+    advisers = {role for operator in operators for role in operator.advisers}
+    for role in {Role.STRATEGIST, Role.ADVERSARY} - advisers:
         why[role] = "no operator of the run asks it; `directed` does"
     return why
 
@@ -305,21 +301,27 @@ _REMEDIES = {
 
 def without_models(run: Resolved) -> Resolved:
     """Returns the settings without any language model."""
-    none: dict[str, Any] = {
-        "models": [], "model": None, "roles": {}, "feedback": False, "adaptive_weights": False
-    }  # fmt: skip
-    return _with_models(run, none)
+    llm = run.settings.llm
+    return _with_models(
+        run,
+        replace(llm, models=[], model=None, roles={}, feedback=False, adaptive_weights=False),
+    )
 
 
-def require_nesting(settings: RunSettings) -> None:
+def require_nesting(settings: RunSettings, sources: Mapping[str, str]) -> None:
     """Makes sure that a run has room for those inside it, and that its limits hold for them.
+
+    Args:
+      settings: The run's.
+      sources: As in `Resolved`.
 
     Raises:
       UsageError: A setting of `nested` has no effect, or one of the run cannot be kept.
     """
-    nested, budget = settings.nested, settings.budget
-    if nested.strategy is None:
-        given = sorted(nested.model_fields_set & {"proposals", "parameters", "operators"})
+    budget = settings.budget
+    if settings.nested.strategy is None:
+        parts = [key.split(".") for key in sources]
+        given = sorted({name for section, name, *_ in parts if section == "nested"} - {"strategy"})
         if given:
             raise UsageError(
                 "it is a setting of the runs inside the run, and there are none",
@@ -339,7 +341,7 @@ def require_nesting(settings: RunSettings) -> None:
             "it holds for each run alone, and the runs inside measure at once",
             where="queue.trials_at_once",
             value=str(settings.queue.trials_at_once),
-            remedy="Leave it out, or set sandbox.cells of the workers.",
+            remedy="Leave it out, or set sandbox.places of the workers.",
         )
 
 
@@ -361,14 +363,13 @@ def without_judges(run: Resolved) -> tuple[Resolved, list[str]]:
             where="llm.feedback",
             remedy="Name a model, as --set llm.model=NAME or --set llm.roles.judge.model=NAME.",
         )
-    return _with_models(run, {"feedback": False}), [
+    return _with_models(run, replace(llm, feedback=False)), [
         "`evaluator.use_llm_feedback`: without effect in this run, because no language model is "
         "configured."
     ]
 
 
-def _with_models(run: Resolved, changes: Mapping[str, Any]) -> Resolved:
-    llm = run.settings.llm.model_copy(update=changes)
+def _with_models(run: Resolved, llm: ModelSettings) -> Resolved:
     return replace(run, settings=run.settings.model_copy(update={"llm": llm}))
 
 

@@ -1,15 +1,17 @@
-"""Names of settings in other engines, each with the name that works here."""
+"""Names of settings in other engines and earlier versions, each with the name that works here."""
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.config.openevolve_keys import KEYS, Key
+from app.config.section import variable_of
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignName:
-    """A setting under the name that another engine gives it.
+    """A setting under the name that another engine, or an earlier version of this one, gives it.
 
     Attributes:
       remedy: A whole sentence: what to write, or why there is nothing to write.
@@ -24,34 +26,30 @@ class ForeignName:
         return _SETTING.sub(lambda name: variable_of(name.group()), self.remedy)
 
 
-def foreign_name(name: str) -> ForeignName | None:
-    """Returns what becomes of another engine's setting here; None for a name that none has."""
-    for key in KEYS:
-        if key.name == name:
-            return ForeignName("OpenEvolve's", _of_openevolve(key))
-    for engine, names in (("FunSearch-Lite's", _FUNSEARCH_LITE), ("ShinkaEvolve's", _SHINKA)):
-        meant = names.get(name, "")
-        if not meant and engine == "ShinkaEvolve's":
-            meant = names.get(name.rpartition(".")[2], "") if _of_shinka(name) else ""
-        if meant:
-            return ForeignName(engine, meant)
-    return None
+@functools.cache
+def foreign_names() -> Mapping[str, ForeignName]:
+    """Returns every setting of other engines and earlier versions by its name there."""
+    of_sections = {f"{one}.{name}": _SHINKA[name] for one in _SHINKA_SECTIONS for name in _SHINKA}
+    by_engine: Mapping[str, Mapping[str, str]] = {
+        "an earlier version": _EARLIER,
+        "OpenEvolve's": {key.name: _of_openevolve(key) for key in KEYS},
+        "FunSearch-Lite's": _FUNSEARCH_LITE,
+        "ShinkaEvolve's": {**_SHINKA, **of_sections},
+    }
+    found: dict[str, ForeignName] = {}
+    for engine, names in by_engine.items():
+        for name, remedy in names.items():
+            found.setdefault(name, ForeignName(engine, remedy))
+    return found
 
 
 def foreign_names_of(name: str, value: object) -> dict[str, ForeignName]:
     """Returns the names of other engines that a setting or a whole section stands for, by name."""
-    found = foreign_name(name)
-    if found is not None:
-        return {name: found}
-    if not isinstance(value, dict):
-        return {}
-    inner = {f"{name}.{key}" for key in value}
-    return {each: found for each in sorted(inner) if (found := foreign_name(each)) is not None}
-
-
-def variable_of(setting: str) -> str:
-    """Returns the variable that sets a setting, or would if there were one."""
-    return f"EVOQ_{setting.replace('.', '__').upper()}"
+    known = foreign_names()
+    if name in known:
+        return {name: known[name]}
+    inner = {f"{name}.{key}" for key in value} if isinstance(value, dict) else set()
+    return {one: known[one] for one in sorted(inner & known.keys())}
 
 
 def foreign_variables() -> dict[str, ForeignName]:
@@ -59,15 +57,12 @@ def foreign_variables() -> dict[str, ForeignName]:
 
     Sections are parted from names by two underscores, or by one as in names of other programs.
     """
-    names = [key.name for key in KEYS if key.setting != key.name]
-    names += [*_FUNSEARCH_LITE, *_SHINKA]
-    names += [f"{section}.{name}" for section in _SHINKA_SECTIONS for name in _SHINKA]
+    ours = {key.name for key in KEYS if key.setting == key.name}
     found: dict[str, ForeignName] = {}
-    for name in names:
-        meant = foreign_name(name)
-        assert meant is not None
-        for variable in (variable_of(name), variable_of(name.replace(".", "_"))):
-            found.setdefault(variable, meant)
+    for name, meant in foreign_names().items():
+        if name not in ours:
+            found.setdefault(variable_of(name), meant)
+            found.setdefault(variable_of(name.replace(".", "_")), meant)
     return found
 
 
@@ -111,6 +106,12 @@ _SETTINGS: Mapping[str, str] = {
     "evaluator.cpu_limit": "sandbox.cpu_seconds",
 }
 """Keys of OpenEvolve whose value a setting takes in another form."""
+
+_EARLIER: Mapping[str, str] = {
+    "sandbox.cells": "Write sandbox.places.",
+    "sandbox.trials_per_cell": "Write sandbox.trials_per_sandbox.",
+    "sandbox.minutes_per_cell": "Write sandbox.minutes_per_sandbox.",
+}
 
 _FUNSEARCH_LITE: Mapping[str, str] = {
     "max_generations": "Write budget.proposals: generations times population times islands.",
@@ -166,9 +167,3 @@ _SHINKA: Mapping[str, str] = {
     "db_path": "Leave it out: the ledger keeps every program.",
 }
 _SHINKA_SECTIONS = ("evo_config", "db_config", "job_config", "evo", "database", "job")
-
-
-def _of_shinka(name: str) -> bool:
-    """Returns whether a name with dots is in a section of ShinkaEvolve's configuration."""
-    section, dot, _ = name.rpartition(".")
-    return not dot or section in _SHINKA_SECTIONS

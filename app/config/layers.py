@@ -16,8 +16,8 @@ from app.config import lite, yaml_values
 from app.config.foreign_names import ForeignName, foreign_names_of, foreign_variables
 from app.config.models import ModelSettings
 from app.config.places import VARIABLES, places
-from app.config.settings import Owner, RunSettings, Settings, fields_of
-from app.config.settings import owner_of as owner_in
+from app.config.section import fields_of, variable_of
+from app.config.settings import SECTIONS, SETTINGS, Settings
 from app.domain.problem import Limits
 
 PREFIX = "EVOQ_"
@@ -30,21 +30,9 @@ TEMPLATE_FOLDER = "prompts.template_dir"
 """Stands for the templates in a folder, which the reader of the folder puts in its place."""
 
 _PROBLEM_OPTIONS = (
-    "data",
-    "mounts",
-    "environment",
-    "allow_imports",
-    "deny_imports",
-    "inputs",
-    "scoring",
+    "data", "mounts", "environment", "allow_imports", "deny_imports", "inputs", "scoring",
     "checkpoint",
-)
-
-_SECTIONS: dict[str, type | None] = {
-    name: field.annotation if isinstance(field.annotation, type) else None
-    for name, field in RunSettings.model_fields.items()
-}
-"""Section to its class; None for a section that takes any name."""
+)  # fmt: skip
 
 _ALIKE = 0.85
 """Likeness of two variables, 0 to 1, from which on one is taken for a misspelling of the other."""
@@ -57,6 +45,10 @@ _OTHER_VARIABLES = (
     "IMAGE", "EXTRAS", "PROBLEM_DATA", "PROGRAM_SOURCE", "TEST_VLLM_MODEL",
 )  # fmt: skip
 """Variables of Celery's configuration, the compose file, programs under test and our tests."""
+
+
+_UNEXPECTED = "extra inputs are not permitted"
+"""Text of an unknown setting of a section in a variable."""
 
 
 class UsageError(ValueError):
@@ -86,7 +78,7 @@ class Choices:
     """
 
     source: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, object] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     experiment: lite.Experiment | None = None
 
@@ -97,7 +89,7 @@ def from_assignments(assignments: Iterable[str]) -> Choices:
     Raises:
       UsageError: There is no `=`, the key is unknown, or the value is not YAML.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals:
@@ -131,19 +123,19 @@ def from_environment(environment: Mapping[str, str]) -> Choices:
             where=variable,
             remedy=f"The closest known one is {known}.",
         )
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for variable, text in given.items():
         if not variable.startswith(PREFIX):
             continue
         name = variable.removeprefix(PREFIX).lower().replace("__", ".")
         if name in ADDRESSES:
             values[name] = text
-        elif "__" in variable and name.split(".")[0] in _SECTIONS:
+        elif "__" in variable and name.split(".")[0] in SECTIONS:
             values.update(_entries(name, _parsed(text, variable), variable))
     return Choices(ENVIRONMENT, values)
 
 
-def from_file(text: str, where: str, *, foreign: Callable[[Any], bool]) -> Choices | None:
+def from_file(text: str, where: str, *, foreign: Callable[[object], bool]) -> Choices | None:
     """Returns the settings of a configuration file; None for a problem's own configuration.
 
     Args:
@@ -172,16 +164,13 @@ def from_file(text: str, where: str, *, foreign: Callable[[Any], bool]) -> Choic
     return from_values(loaded, where)
 
 
-def from_values(given: Mapping[Any, Any], where: str) -> Choices:
+def from_values(given: Mapping[Any, object], where: str) -> Choices:
     """Returns the settings of a mapping by dotted keys or by sections.
 
     Raises:
       UsageError: A setting is unknown.
     """
-    values: dict[str, Any] = {}
-    for name, value in given.items():
-        values.update(_entries(str(name), value, where))
-    return Choices(where, values)
+    return Choices(where, _all_entries(given, where))
 
 
 def is_experiment(text: str) -> bool:
@@ -199,7 +188,7 @@ def misspelt(names: Iterable[str]) -> dict[str, str]:
     underscores, whose sections are read by name.
     """
     known = _known_variables()
-    sections = tuple(f"{PREFIX}{name.upper()}_" for name in _SECTIONS)
+    sections = tuple(f"{PREFIX}{name.upper()}_" for name in SECTIONS)
     meant: dict[str, str] = {}
     for name in sorted(names):
         if not name.startswith(PREFIX) or "__" in name or name in known:
@@ -226,16 +215,17 @@ def wrong_variables() -> dict[str, str]:
         name: f"there is no such variable; did you mean {known}?"
         for name, known in misspelt(given).items()
     }
-    wrong |= {
-        name: f"it is a name of {meant.engine}. {meant.remedy_of_variables}"
-        for name, meant in _foreign(given).items()
-    }
     try:
         Settings()
     except ValidationError as error:
         for fault in error.errors(include_url=False):
-            name = PREFIX + "__".join(str(part) for part in fault["loc"]).upper()
-            wrong[name] = f"{fault['msg'][:1].lower()}{fault['msg'][1:]}, not {fault['input']!r}"
+            text = _UNEXPECTED if fault["type"] == "unexpected_keyword_argument" else fault["msg"]
+            name = variable_of(".".join(map(str, fault["loc"])))
+            wrong[name] = f"{text[:1].lower()}{text[1:]}, not {fault['input']!r}"
+    wrong |= {
+        name: f"it is a name of {meant.engine}. {meant.remedy_of_variables}"
+        for name, meant in _foreign(given).items()
+    }
     try:
         places(os.environ, cores=1)
     except ValueError as error:
@@ -253,7 +243,7 @@ def addresses(layers: Sequence[Choices]) -> dict[str, str]:
     }
 
 
-def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
+def problem_options(layers: Sequence[Choices]) -> dict[str, object]:
     """Returns the settings that shape the problem itself, which are needed to load it.
 
     An image of the environment shapes none: it is the worker's, for problems that name none.
@@ -264,73 +254,45 @@ def problem_options(layers: Sequence[Choices]) -> dict[str, Any]:
         *(f"sandbox.{limit.name}" for limit in fields(Limits)),
     }
     variable = "problem.environment."
-    options: dict[str, Any] = {}
-    for source, name, value in (
-        (layer.source, n, v) for layer in reversed(layers) for n, v in layer.values.items()
-    ):
-        if name.startswith(variable):
-            before = options.get("problem.environment")
-            kept = before if isinstance(before, dict) else {}
-            options["problem.environment"] = {**kept, name.removeprefix(variable): str(value)}
-        elif source == ENVIRONMENT and name == "sandbox.image":
-            continue
-        elif name in shaping or name.startswith("problem."):
-            options[name] = value
+    options: dict[str, object] = {}
+    for layer in reversed(layers):
+        for name, value in layer.values.items():
+            if name.startswith(variable):
+                before = options.get("problem.environment")
+                kept = before if isinstance(before, dict) else {}
+                options["problem.environment"] = {**kept, name.removeprefix(variable): str(value)}
+            elif name == "sandbox.image" and layer.source == ENVIRONMENT:
+                continue
+            elif name in shaping or name.startswith("problem."):
+                options[name] = value
     return options
-
-
-def owner_of(name: str) -> Owner:
-    """Returns the owner of a setting by its dotted key."""
-    section, _, rest = name.partition(".")
-    found = _SECTIONS.get(section)
-    setting = rest.partition(".")[0]
-    if found is None or setting not in fields_of(found):
-        return Owner.RUN
-    return owner_in(found, setting)
 
 
 def known_setting(section: str, rest: str) -> bool:
     """Returns whether a section has a setting of that name, or takes any."""
-    if section not in _SECTIONS:
-        return False
     name, _, deeper = rest.partition(".")
-    model = _SECTIONS[section]
-    if model is not None:
-        if f"{section}.{rest}" == TEMPLATE_FOLDER:
-            return True
-        if name not in fields_of(model):
-            return False
-        return not deeper or "dict" in str(fields_of(model)[name].annotation)
     if section == "problem":
         return name in _PROBLEM_OPTIONS
-    # The parameters of a recipe are checked later, when the recipe is known.
-    return bool(rest) and not deeper
+    if section == "strategy":
+        # The parameters of a recipe are checked later, when the recipe is known.
+        return bool(rest) and not deeper
+    if field := SETTINGS.get(f"{section}.{name}"):
+        return not deeper or "dict" in str(field.annotation)
+    return f"{section}.{rest}" == TEMPLATE_FOLDER
 
 
 def _known_keys() -> list[str]:
     """Returns every key that `--set` takes, except the parameters of recipes."""
-    keys = [
-        f"{section}.{name}"
-        for section, model in _SECTIONS.items()
-        if model
-        for name in fields_of(model)
-    ]
     options = [f"problem.{name}" for name in _PROBLEM_OPTIONS]
-    return [*keys, TEMPLATE_FOLDER, *options, *ADDRESSES]
+    return [*SETTINGS, TEMPLATE_FOLDER, *options, *ADDRESSES]
 
 
 def _known_variables() -> list[str]:
-    plain = [name.upper() for name in Settings.model_fields if name not in _SECTIONS]
-    nested = [
-        f"{section}__{name}".upper()
-        for section, model in _SECTIONS.items()
-        if model
-        for name in fields_of(model)
-    ]
-    return [PREFIX + name for name in (*plain, *_OTHER_VARIABLES, *nested)]
+    plain = [name for name in Settings.model_fields if name not in SECTIONS]
+    return [variable_of(name) for name in (*plain, *_OTHER_VARIABLES, *SETTINGS)]
 
 
-def _of_settings(loaded: Any) -> bool:
+def _of_settings(loaded: object) -> bool:
     """Returns whether a parsed file has a section or an address of ours.
 
     The section `llm` counts only where it is alone and all of it is ours: OpenEvolve has one, too.
@@ -339,10 +301,9 @@ def _of_settings(loaded: Any) -> bool:
         return False
     names = {str(name) for name in loaded}
     if names == {"llm"}:
-        return isinstance(loaded["llm"], dict) and set(loaded["llm"]) <= set(
-            ModelSettings.model_fields
-        )
-    return bool(names & ({*_SECTIONS, *ADDRESSES} - {"llm"}))
+        llm = loaded["llm"]
+        return isinstance(llm, dict) and llm.keys() <= fields_of(ModelSettings).keys()
+    return bool(names & ({*SECTIONS, *ADDRESSES} - {"llm"}))
 
 
 def _closest(name: str, known: Sequence[str]) -> str | None:
@@ -353,12 +314,20 @@ def _closest(name: str, known: Sequence[str]) -> str | None:
     return near[0] if near else None
 
 
-def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
+def _all_entries(given: Mapping[Any, object], where: str) -> dict[str, object]:
+    """Returns settings by dotted key; see `_entries`."""
+    values: dict[str, object] = {}
+    for name, value in given.items():
+        values.update(_entries(str(name), value, where))
+    return values
+
+
+def _entries(name: str, value: object, where: str) -> dict[str, object]:
     """Returns a setting by dotted key; a section becomes its settings."""
     section, _, rest = name.partition(".")
     if name in ADDRESSES:
         return {name: value}
-    if section in _SECTIONS and not rest:
+    if section in SECTIONS and not rest:
         if value is None:
             return {}
         if not isinstance(value, dict):
@@ -368,10 +337,7 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
                 value=repr(value)[:80],
                 remedy=f"Name a setting of it, such as {section}.KEY.",
             )
-        entries: dict[str, Any] = {}
-        for key, inner in value.items():
-            entries.update(_entries(f"{section}.{key}", inner, where))
-        return entries
+        return _all_entries({f"{section}.{key}": inner for key, inner in value.items()}, where)
     # Each key of `prompts.templates` replaces one template, and the others stay.
     if name == "prompts.templates" and isinstance(value, dict):
         return {f"{name}.{template}": text for template, text in value.items()}
@@ -393,7 +359,7 @@ def _entries(name: str, value: Any, where: str) -> dict[str, Any]:
     )
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parsed(text: str, where: str) -> object:
     try:
         value = yaml_values.loaded(text)
     except yaml.YAMLError as error:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeGuard
 
 OWN_KEYS = frozenset(
     {
@@ -53,12 +53,12 @@ class Experiment:
     folder: str = ""
 
 
-def recognises(loaded: Any) -> bool:
+def recognises(loaded: object) -> TypeGuard[Mapping[str, object]]:
     """Returns whether a parsed file is a configuration of FunSearch-Lite."""
     return isinstance(loaded, dict) and len(OWN_KEYS & {str(key) for key in loaded}) >= 2
 
 
-def settings(loaded: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+def settings(loaded: Mapping[str, object]) -> tuple[dict[str, object], tuple[str, ...]]:
     """Returns settings by dotted name, and a sentence on each key without effect.
 
     Raises:
@@ -68,7 +68,7 @@ def settings(loaded: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]
     for key in loaded:
         if key not in known:
             raise ValueError(f"`{key}` is no key of FunSearch-Lite")
-    values: dict[str, Any] = {"search.strategy": "funsearch_lite"}
+    values: dict[str, object] = {"search.strategy": "funsearch_lite"}
     values |= {setting: loaded[key] for key, setting in _PLAIN.items() if key in loaded}
     generations, population, islands = (
         _count(loaded, key, default) for key, default in _DEFAULTS.items()
@@ -94,14 +94,14 @@ def settings(loaded: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]
     return values, tuple(f"`{key}`: without effect, because {why}." for key, why in reasons.items())
 
 
-def _count(loaded: Mapping[str, Any], key: str, default: int) -> int:
+def _count(loaded: Mapping[str, object], key: str, default: int) -> int:
     value = loaded.get(key, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"`{key}` must be a whole number above 0, not {value!r}")
     return value
 
 
-def experiment(loaded: Mapping[str, Any]) -> Experiment:
+def experiment(loaded: Mapping[str, object]) -> Experiment:
     """Returns what a configuration says beside settings.
 
     Raises:
@@ -116,7 +116,7 @@ def experiment(loaded: Mapping[str, Any]) -> Experiment:
     return Experiment(*texts)
 
 
-def _variables(evaluator: Any) -> dict[str, str]:
+def _variables(evaluator: object) -> dict[str, str]:
     """Returns the environment of the evaluator: each key in capital letters, with its value."""
     if not isinstance(evaluator, dict) or any(
         isinstance(value, dict | list) for value in evaluator.values()
@@ -125,7 +125,7 @@ def _variables(evaluator: Any) -> dict[str, str]:
     return {str(key).upper(): str(value) for key, value in evaluator.items()}
 
 
-def _models(loaded: Mapping[str, Any]) -> dict[Any, dict[str, Any] | None]:
+def _models(loaded: Mapping[str, object]) -> dict[object, dict[str, object] | None]:
     """Returns provider id to model; None for `fake`, which a search without a model replaces."""
     providers = loaded.get("llm_providers") or []
     if not isinstance(providers, list) or not all(
@@ -139,7 +139,7 @@ def _models(loaded: Mapping[str, Any]) -> dict[Any, dict[str, Any] | None]:
     return models
 
 
-def _model(provider: Mapping[str, Any]) -> dict[str, Any] | None:
+def _model(provider: Mapping[str, object]) -> dict[str, object] | None:
     """Returns the model of a provider.
 
     Raises:

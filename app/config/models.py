@@ -6,23 +6,20 @@ names an address inherits no provider.
 """
 
 import enum
+from collections.abc import Iterable
+from dataclasses import field, replace
 from difflib import get_close_matches
+from operator import attrgetter
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
+from pydantic.dataclasses import dataclass
 
+from app.config.section import Section, fields_of
 from app.domain.operator import Role
 from app.domain.search.budget import PriceCeiling
-from app.domain.setting import BY_MEASUREMENTS, LARGEST_INTEGER, MOST, Fixed
+from app.domain.setting import BY_MEASUREMENTS, MOST, Fixed, bounded
 
 OPENAI_KEY = "OPENAI_API_KEY"
 _SAMPLED = ("n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens")
@@ -43,17 +40,6 @@ class Provider(enum.StrEnum):
     OLLAMA = "ollama"
     HUMAN = "human"
     REPLAY = "replay"
-
-
-def require_bounded(value: Any) -> Any:
-    """Returns the value of a setting.
-
-    Raises:
-      ValueError: It is an integer that no column of the ledger holds.
-    """
-    if isinstance(value, int) and value > LARGEST_INTEGER:
-        raise ValueError(f"must be at most {LARGEST_INTEGER}")
-    return value
 
 
 def sound_address(address: str) -> str:
@@ -77,71 +63,18 @@ def sound_address(address: str) -> str:
     return address
 
 
-_Temperature: TypeAlias = Annotated[
-    float | None,
-    Field(
-        ge=0,
-        le=2,
-        description="Sampling temperature; prompts for one function add 0.3. Null leaves it to the "
-        "endpoint.",
-    ),
-]
-_MaxTokens: TypeAlias = Annotated[
-    int | None,
-    Field(ge=1, description="Tokens of the longest completion, reasoning included."),
-]
-_Timeout: TypeAlias = Annotated[
-    float | None,
-    Field(
-        gt=0,
-        description="Seconds of silence between two tokens of a reply, after which the attempt "
-        "ends. Five times as long is waited for a first token until 30 are known.",
-    ),
-]
-_MinTimeout: TypeAlias = Annotated[
-    float | None,
-    Field(
-        gt=0,
-        description="Lower bound in seconds of the adaptive wait for a first token; five times "
-        "`llm.timeout_seconds` switches adapting off.",
-    ),
-]
-_Deadline: TypeAlias = Annotated[
-    float | None,
-    Field(
-        gt=0,
-        description="Seconds without a token that all attempts of a request may take together.",
-    ),
-]
-_Retries: TypeAlias = Annotated[
-    int | None, Field(ge=0, description="Attempts of a request after the first one.")
-]
-_RetryDelay: TypeAlias = Annotated[
-    float | None,
-    Field(
-        ge=0,
-        description="Seconds of the longest first pause between attempts; each further pause may "
-        "be twice as long.",
-    ),
-]
-_MaxInFlight: TypeAlias = Annotated[
-    int | None, Field(ge=1, description="Most requests of one worker process at one endpoint.")
-]
-_FailoverAfter: TypeAlias = Annotated[
-    int | None,
-    Field(ge=1, description="Failed attempts in a row after which a model rests."),
-]
-_FailoverRest: TypeAlias = Annotated[
-    float | None,
-    Field(gt=0, description="Seconds of a model's first rest; each further rest is twice as long."),
-]
+_Temperature: TypeAlias = Annotated[float | None, Field(ge=0, le=2)]
+_Positive: TypeAlias = Annotated[float | None, Field(gt=0)]
+_Pause: TypeAlias = Annotated[float | None, Field(ge=0)]
+_Price: TypeAlias = Annotated[float | None, Field(ge=0, le=MOST)]
+_Retries: TypeAlias = Annotated[int | None, Field(ge=0)]
+_Count: TypeAlias = Annotated[int | None, Field(ge=1)]
+"""Numbers with bounds, for settings whose default a subclass replaces, and for those like them."""
 
 
-class RequestSettings(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSettings(Section):
     """How requests to a model are made; None: inherited, or left to the provider."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    _bounded = field_validator("*")(require_bounded)
 
     provider: Provider | None = None
     """Service of the model, which implies an address, the variable of a key and adaptations of
@@ -151,22 +84,33 @@ class RequestSettings(BaseModel):
     api_key_variable: str | None = None
     """Environment variable of the key. Without a value, the provider's usual one."""
     temperature: _Temperature = None
-    top_p: float | None = Field(None, gt=0, le=1)
+    """Sampling temperature; prompts for one function add 0.3. Null leaves it to the endpoint."""
+    top_p: float | None = bounded(None, gt=0, le=1)
     """Share of the probability that tokens are sampled from. Without a value, the endpoint
     decides."""
-    max_tokens: _MaxTokens = None
-    timeout_seconds: _Timeout = None
-    min_timeout_seconds: _MinTimeout = None
-    deadline_seconds: _Deadline = None
+    max_tokens: _Count = None
+    """Tokens of the longest completion, reasoning included."""
+    timeout_seconds: _Positive = None
+    """Seconds of silence between two tokens of a reply, after which the attempt ends. Five times as
+    long is waited for a first token until 30 are known."""
+    min_timeout_seconds: _Positive = None
+    """Lower bound in seconds of the adaptive wait for a first token; five times
+    `llm.timeout_seconds` switches adapting off."""
+    deadline_seconds: _Positive = None
+    """Seconds without a token that all attempts of a request may take together."""
     retries: _Retries = None
-    retry_delay_seconds: _RetryDelay = None
-    max_in_flight: _MaxInFlight = None
-    min_in_flight: int | None = Field(None, ge=1)
+    """Attempts of a request after the first one."""
+    retry_delay_seconds: _Pause = None
+    """Seconds of the longest first pause between attempts; each further pause may be twice as
+    long."""
+    max_in_flight: _Count = None
+    """Most requests of one worker process at one endpoint."""
+    min_in_flight: _Count = None
     """Lower bound of the adaptive window, in requests in flight at one endpoint."""
-    target_in_flight: int | None = Field(None, ge=1)
+    target_in_flight: _Count = None
     """Requests in flight at which the adaptive window of an endpoint begins. Without a value, 32,
     or `llm.max_in_flight` if that is less."""
-    parallel_generations: int | None = Field(None, ge=1)
+    parallel_generations: _Count = None
     """Most requests of the whole deployment at one endpoint."""
     seeded: bool | None = None
     """Whether requests have a seed, where the endpoint takes one. Without a value, those of a
@@ -179,12 +123,12 @@ class RequestSettings(BaseModel):
     """Reasoning effort, for models that take one, such as `low`."""
     extra_body: dict[str, JsonValue] | None = None
     """Further fields of the body of each request, such as vLLM's `top_k`."""
-    usd_per_million_prompt_tokens: float | None = Field(None, ge=0, le=MOST)
+    usd_per_million_prompt_tokens: _Price = None
     """US dollars for a million prompt tokens."""
-    usd_per_million_cached_tokens: float | None = Field(None, ge=0, le=MOST)
+    usd_per_million_cached_tokens: _Price = None
     """US dollars for a million prompt tokens from the endpoint's cache. Without a value, the price
     of other prompt tokens."""
-    usd_per_million_completion_tokens: float | None = Field(None, ge=0, le=MOST)
+    usd_per_million_completion_tokens: _Price = None
     """US dollars for a million completion tokens."""
 
     @field_validator("extra_body")
@@ -197,12 +141,13 @@ class RequestSettings(BaseModel):
 
     @field_validator("provider", mode="before")
     @classmethod
-    def _known_provider(cls, name: Any) -> Any:
+    def _known_provider(cls, name: object) -> object:
         if isinstance(name, str) and name not in list(Provider):
-            raise ValueError(f"no provider {name!r}: {_closest(name, list(Provider))}")
+            raise ValueError(f"no provider {name!r}: {_closest(name, Provider)}")
         return name
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChoice(RequestSettings):
     """One model of a mix.
 
@@ -212,26 +157,29 @@ class ModelChoice(RequestSettings):
     """
 
     name: str
-    weight: float = Field(1.0, ge=0, le=MOST)
+    weight: float = bounded(1.0, ge=0, le=MOST)
     system_message: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleSettings(RequestSettings):
     """The models of one role; without any, the models of the section `llm`."""
 
-    models: list[ModelChoice] = Field(default_factory=list)
+    models: list[ModelChoice] = field(default_factory=list)
     """Mix of models: each has a `name`, a `weight` and any setting of this section that differs for
     it. Null for no model."""
     model: str | None = None
     """Name of the only model; short for `models` with one entry. `auto`: that of a [server on this
     machine](local-models.md)."""
 
-    failover_after: _FailoverAfter = None
-    failover_rest_seconds: _FailoverRest = None
+    failover_after: _Count = None
+    """Failed attempts in a row after which a model rests."""
+    failover_rest_seconds: _Positive = None
+    """Seconds of a model's first rest; each further rest is twice as long."""
 
     @field_validator("models", mode="before")
     @classmethod
-    def _known_keys(cls, models: Any) -> Any:
+    def _known_keys(cls, models: object) -> object:
         for model in models if isinstance(models, list) else []:
             _refuse_unknown(model, ModelChoice, "models")
         return [] if models is None else models
@@ -249,33 +197,34 @@ class RoleSettings(RequestSettings):
         return [*self.models, *([ModelChoice(name=self.model)] if self.model else [])]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings(RoleSettings):
     """The language model.  Without a model name there is none, and no operator asks one."""
 
     temperature: _Temperature = 0.7
-    max_tokens: _MaxTokens = 4096
-    timeout_seconds: _Timeout = 60.0
-    min_timeout_seconds: _MinTimeout = 2.0
-    deadline_seconds: _Deadline = 600.0
+    max_tokens: _Count = 4096
+    timeout_seconds: _Positive = 60.0
+    min_timeout_seconds: _Positive = 2.0
+    deadline_seconds: _Positive = 600.0
     retries: _Retries = 5
-    retry_delay_seconds: _RetryDelay = 0.5
-    max_in_flight: _MaxInFlight = 128
-    failover_after: _FailoverAfter = 3
-    failover_rest_seconds: _FailoverRest = 30.0
+    retry_delay_seconds: _Pause = 0.5
+    max_in_flight: _Count = 128
+    failover_after: _Count = 3
+    failover_rest_seconds: _Positive = 30.0
     adaptive_weights: bool = False
     """Whether the model that writes a child is drawn by the results and costs of the run's earlier
     children; only one in ten is drawn by weight."""
     cache: bool = False
     """Whether the reply of any run to the same request is used again."""
-    repair_turns: int = Field(1, ge=0, le=5)
+    repair_turns: int = bounded(1, ge=0, le=5)
     """Corrected replies that are requested for an unusable one."""
-    refiner_share: float | None = Field(None, ge=0, le=1)
+    refiner_share: float | None = bounded(None, ge=0, le=1)
     """Share of due children that the role `refiner` writes. Without a value, 0.5 with a refiner,
     else 0."""
-    refiner_top: int = Field(3, ge=0)
+    refiner_top: int = bounded(3, ge=0)
     """Children of this many fittest programs of an island are due for the refiner; at most
     `search.top_programs`."""
-    refiner_stalled: int = Field(3, ge=0, le=3)
+    refiner_stalled: int = bounded(3, ge=0, le=3)
     """Children of a parent are due for the refiner when this many of its newest ones were no
     better."""
     answers: str = ".evoq/answers"
@@ -284,18 +233,18 @@ class ModelSettings(RoleSettings):
         bool, Fixed("the judges' ratings are a part of every program's measurement")
     ] = False
     """Whether every model of the role `judge` rates each measured program."""
-    feedback_weight: Annotated[float, BY_MEASUREMENTS] = Field(0.1, ge=0, le=MOST)
+    feedback_weight: Annotated[float, BY_MEASUREMENTS] = bounded(0.1, ge=0, le=MOST)
     """Weight of the judges' metrics, which are named `llm_...`."""
-    roles: dict[Role, RoleSettings] = Field(default_factory=dict)
+    roles: dict[Role, RoleSettings] = field(default_factory=dict)
     """For each role, the settings of this section that differ for it."""
 
     @field_validator("roles", mode="before")
     @classmethod
-    def _known_roles(cls, roles: Any) -> Any:
+    def _known_roles(cls, roles: object) -> object:
         if isinstance(roles, dict):
             for name, settings in roles.items():
                 if name not in list(Role):
-                    raise ValueError(f"no role {name!r}: {_closest(str(name), list(Role))}")
+                    raise ValueError(f"no role {name!r}: {_closest(str(name), Role)}")
                 _refuse_unknown(settings, RoleSettings, f"roles.{name}")
         return roles
 
@@ -351,26 +300,35 @@ class ModelSettings(RoleSettings):
         )
 
 
+_INHERITED = tuple(fields_of(RequestSettings))
+
+
 def _inheriting(choice: ModelChoice, *levels: RequestSettings) -> ModelChoice:
-    settings = choice.model_dump(exclude_none=True)
+    settings = _given(choice)
     for level in levels:
-        inherited = level.model_dump(include=set(RequestSettings.model_fields), exclude_none=True)
         dropped: set[str] = set()
         if "provider" in settings:
             dropped = {"provider", "base_url", "api_key_variable"}
         elif "base_url" in settings:
             dropped = {"provider", "base_url"}
-        settings = {k: v for k, v in inherited.items() if k not in dropped} | settings
-    return ModelChoice.model_validate(settings)
+        settings = {k: v for k, v in _given(level).items() if k not in dropped} | settings
+    return replace(choice, **settings)
 
 
-def _refuse_unknown(settings: Any, model: type[BaseModel], where: str) -> None:
-    known = list(model.model_fields)
+def _given(section: RequestSettings) -> dict[str, Any]:
+    """Returns the settings that can be inherited and have a value, by name."""
+    values = zip(_INHERITED, attrgetter(*_INHERITED)(section), strict=True)
+    return {name: value for name, value in values if value is not None}
+
+
+def _refuse_unknown(settings: object, section: type[Section], where: str) -> None:
+    known = fields_of(section)
     for name in settings if isinstance(settings, dict) else ():
         if name not in known:
             raise ValueError(f"{where} has no setting {name!r}: {_closest(str(name), known)}")
 
 
-def _closest(name: str, known: list[str]) -> str:
-    [nearest] = get_close_matches(name, known, n=1, cutoff=0.0)
-    return f"the closest is {str(nearest)!r}, of {', '.join(known)}"
+def _closest(name: str, known: Iterable[str]) -> str:
+    names = list(known)
+    [nearest] = get_close_matches(name, names, n=1, cutoff=0.0)
+    return f"the closest is {str(nearest)!r}, of {', '.join(names)}"

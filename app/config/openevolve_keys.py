@@ -57,7 +57,12 @@ _DESCRIPTION = "prompts always contain programs"
 _SEED = "seeds of requests follow from the top-level `random_seed`"
 _RETRIED = "only failures of the machinery are retried"
 
-_I, _N, _T, _S = Kind.INTEGER, Kind.NUMBER, Kind.TRUTH, Kind.TEXT
+_OURS = "a key of Evoqueue"
+_RANGES = "the ranges of axes; others are learnt"
+_CORES = "cores; times the time-out: `sandbox.cpu_seconds`"
+_DIVERSE = "`prompts.num_diverse_programs`"
+
+_I, _N, _T, _S, _L = Kind.INTEGER, Kind.NUMBER, Kind.TRUTH, Kind.TEXT, Kind.TEXTS
 
 
 def _prompt(name: str, kind: Kind, *, nullable: bool = False) -> Key:
@@ -76,13 +81,8 @@ KEYS: tuple[Key, ...] = (
     Key("diff_based_evolution", _T, shapes="the first weights of `search.operators`"),
     Key("max_code_length", _I, shapes="the longest program that is evaluated, in characters"),
     Key("enforce_evolve_blocks", _T, shapes="whether text outside the markers is put back"),
-    Key(
-        "allow_imports",
-        Kind.TEXTS,
-        shapes="a key of Evoqueue: all that a child may import",
-        nullable=True,
-    ),
-    Key("deny_imports", Kind.TEXTS, shapes="a key of Evoqueue: modules that no child may import"),
+    Key("allow_imports", _L, shapes=f"{_OURS}: all that a child may import", nullable=True),
+    Key("deny_imports", _L, shapes=f"{_OURS}: modules that no child may import"),
     Key("diff_pattern", _S, shapes="the regular expression of a diff"),
     Key("early_stopping_patience", _I, shapes="`search.stop_patience`, if above 0", nullable=True),
     Key("convergence_threshold", _N, setting="search.stop_threshold"),
@@ -119,11 +119,7 @@ KEYS: tuple[Key, ...] = (
     Key("prompt.system_message_changes_description", _S, reason=_DESCRIPTION, nullable=True),
     Key("prompt.initial_changes_description", _S, reason=_DESCRIPTION),
     Key("prompt.num_top_programs", _I, shapes="`search.top_programs`, `prompts.num_top_programs`"),
-    Key(
-        "prompt.num_diverse_programs",
-        _I,
-        shapes="`search.inspirations`, `prompts.num_diverse_programs`",
-    ),
+    Key("prompt.num_diverse_programs", _I, shapes=f"`search.inspirations`, {_DIVERSE}"),
     _prompt("use_template_stochasticity", _T),
     _prompt("template_variations", Kind.MAPPING),
     Key("prompt.use_meta_prompting", _T, reason=_DEAD),
@@ -148,13 +144,9 @@ KEYS: tuple[Key, ...] = (
     Key("database.exploration_ratio", _N, setting="search.exploration_ratio"),
     Key("database.exploitation_ratio", _N, setting="search.exploitation_ratio"),
     Key("database.diversity_metric", _S, reason=_DEAD),
-    Key("database.feature_dimensions", Kind.TEXTS, shapes="the axes of the grid"),
+    Key("database.feature_dimensions", _L, shapes="the axes of the grid"),
     Key("database.feature_bins", Kind.COUNT_OR_COUNTS, shapes="the bins of each axis"),
-    Key(
-        "database.feature_ranges",
-        Kind.RANGES,
-        shapes="a key of Evoqueue: the ranges of axes; others are learnt",
-    ),
+    Key("database.feature_ranges", Kind.RANGES, shapes=f"{_OURS}: {_RANGES}"),
     Key("database.diversity_reference_size", _I, reason="diversity is the distance to the seeds"),
     Key("database.migration_interval", _I, setting="search.migration_interval"),
     Key("database.migration_rate", _N, setting="search.migration_rate"),
@@ -170,12 +162,7 @@ KEYS: tuple[Key, ...] = (
     Key("evaluator.timeout", _N, shapes="`sandbox.wall_seconds`, for each stage"),
     Key("evaluator.max_retries", _I, reason=_RETRIED),
     Key("evaluator.memory_limit_mb", _I, shapes="`sandbox.memory_mib`", nullable=True),
-    Key(
-        "evaluator.cpu_limit",
-        _N,
-        shapes="cores; times the time-out: `sandbox.cpu_seconds`",
-        nullable=True,
-    ),
+    Key("evaluator.cpu_limit", _N, shapes=_CORES, nullable=True),
     Key("evaluator.cascade_evaluation", _T, shapes="whether the stage functions are used"),
     Key("evaluator.cascade_thresholds", Kind.NUMBERS, shapes="the stages and their thresholds"),
     Key("evaluator.parallel_evaluations", _I, setting="queue.trials_at_once"),

@@ -6,7 +6,7 @@ Imports no settings: beat reads this, and the classes would cost it memory and t
 import os
 from collections.abc import Mapping
 
-VARIABLES = ("EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__CELLS")
+VARIABLES = ("EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__PLACES")
 """Two names of the same number."""
 LEAST = 4
 """Places of a small machine: while a trial is recorded, the next one is measured."""

@@ -7,15 +7,15 @@ suggestions, the defaults.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from typing import Any
 
 from pydantic import ValidationError
 
 from app.config.layers import ADDRESSES, TEMPLATE_FOLDER, Choices, UsageError, known_setting
 from app.config.models import ModelChoice
-from app.config.nested import nested_settings
 from app.config.recipes import parameter_names, recipe, with_parameters
-from app.config.settings import RunSettings, SearchSettings, fields_of
+from app.config.rules import inside_settings
+from app.config.section import fields_of
+from app.config.settings import RunSettings, SearchSettings, stored_settings
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.secrets import redacted_values
 
@@ -48,7 +48,7 @@ class Resolved:
 
 def resolved(
     layers: Sequence[Choices],
-    suggestions: Mapping[str, Any],
+    suggestions: Mapping[str, object],
     suggested_by: Mapping[str, str] = {},
     *,
     complete: bool = True,
@@ -69,45 +69,42 @@ def resolved(
     suggested, notices = _known_suggestions(suggestions)
     if any(name in layer.values for layer in layers for name in _MODELS):
         suggested = {k: value for k, value in suggested.items() if not k.startswith(_ROLES)}
-    merged: dict[str, Any] = {}
+    merged: dict[str, object] = {}
     sources: dict[str, str] = {}
     for layer in (Choices(PROBLEMS_OWN, suggested), *reversed(layers)):
-        for name in layer.values:
-            _drop_replaced(merged, name)
-        for name, value in layer.values.items():
-            if name not in (*ADDRESSES, TEMPLATE_FOLDER):
-                _put(merged, name.split("."), value)
-                sources[name] = layer.source
-    try:
-        settings = RunSettings.model_validate(merged)
-    except ValidationError as error:
-        raise _invalid(error, sources, suggested_by=suggested_by) from error
+        own = {k: v for k, v in layer.values.items() if k not in (*ADDRESSES, TEMPLATE_FOLDER)}
+        _merge(merged, own)
+        sources |= dict.fromkeys(own, layer.source)
+    settings = _validated(merged, sources, suggested_by)
     if complete or "search.strategy" in sources:
         _require_recipe(settings, sources, "search.strategy", "strategy")
-    inside = nested_settings(settings)
+    inside = inside_settings(settings)
     if inside is not None and (complete or "nested.strategy" in sources):
         _require_recipe(inside, sources, "nested.strategy", "nested.parameters")
     notices += _misspelt_templates(settings.prompts.templates)
     return Resolved(settings, tuple(notices), sources)
 
 
-def with_values(settings: Mapping[str, Any], given: Choices) -> RunSettings:
+def with_values(settings: Mapping[str, object], given: Choices) -> RunSettings:
     """Returns stored settings with other values, which replace as those of a later source do.
 
     Raises:
       UsageError: A value is of the wrong kind or out of range.
     """
-    merged: dict[str, Any] = RunSettings.model_validate(settings, extra="ignore").model_dump(
-        mode="json"
-    )
-    for name in given.values:
-        _drop_replaced(merged, name)
-    for name, value in given.values.items():
-        _put(merged, name.split("."), value)
+    merged = stored_settings(settings).model_dump(mode="json")
+    _merge(merged, given.values)
+    return _validated(merged, dict.fromkeys(given.values, given.source))
+
+
+def _validated(
+    merged: Mapping[str, object],
+    sources: Mapping[str, str],
+    suggested_by: Mapping[str, str] = {},
+) -> RunSettings:
     try:
         return RunSettings.model_validate(merged)
     except ValidationError as error:
-        raise _invalid(error, dict.fromkeys(given.values, given.source)) from error
+        raise _invalid(error, sources, suggested_by=suggested_by) from error
 
 
 def _require_recipe(
@@ -175,51 +172,52 @@ def _misspelt_templates(templates: Iterable[str]) -> list[str]:
     ]
 
 
-def _known_suggestions(suggestions: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    known: dict[str, Any] = {}
+def _known_suggestions(
+    suggestions: Mapping[str, object],
+) -> tuple[dict[str, object], list[str]]:
+    known: dict[str, object] = {}
     notices = []
     for name, value in suggestions.items():
         section, _, rest = name.partition(".")
         if not known_setting(section, rest):
             notices.append(f"`{name}`: read but without effect here, because no setting takes it.")
             continue
-        if name.startswith("llm.") and name.endswith(".models"):
-            value, dropped = _known_models(value)
+        known[name] = value
+        if name.startswith("llm.") and name.endswith(".models") and isinstance(value, list):
+            keys = fields_of(ModelChoice)
+            known[name] = [{k: v for k, v in model.items() if k in keys} for model in value]
             notices += [
                 f"`{name}.{key}`: read but without effect here, because a model has no such "
                 f"setting."
-                for key in dropped
+                for key in sorted({key for model in value for key in model} - {*keys})
             ]
-        known[name] = value
     return known, notices
 
 
-def _known_models(models: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    kept = [{k: v for k, v in model.items() if k in ModelChoice.model_fields} for model in models]
-    dropped = {key for model in models for key in model if key not in ModelChoice.model_fields}
-    return kept, sorted(dropped)
+def _merge(tree: dict[str, object], values: Mapping[str, object]) -> None:
+    """Puts the values of a source into the tree of those of earlier sources.
+
+    Every replaced setting goes before a value comes, because a value may be one of them.
+    """
+    for name in values:
+        section, _, last = name.rpartition(".")
+        if name.startswith("llm."):
+            inner = _section(tree, section)
+            for replaced in _REPLACES.get(last, ()):
+                inner.pop(replaced, None)
+    for name, value in values.items():
+        section, _, last = name.rpartition(".")
+        _section(tree, section)[last] = value
 
 
-def _put(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Puts a value into nested mappings; what is not a mapping on the way is replaced."""
-    for name in path[:-1]:
+def _section(tree: dict[str, object], path: str) -> dict[str, object]:
+    """Returns the mapping at a dotted path; one takes the place of another kind of value."""
+    for name in path.split("."):
         inner = tree.get(name)
-        tree[name] = dict(inner) if isinstance(inner, dict) else {}
-        tree = tree[name]
-    tree[path[-1]] = value
-
-
-def _drop_replaced(tree: dict[str, Any], name: str) -> None:
-    """Drops the settings of earlier sources that the setting `name` replaces."""
-    section, _, last = name.rpartition(".")
-    if section.split(".")[0] != "llm":
-        return
-    inner: Any = tree
-    for part in section.split("."):
-        inner = inner.get(part) if isinstance(inner, dict) else None
-    if isinstance(inner, dict):
-        for replaced in _REPLACES.get(last, ()):
-            inner.pop(replaced, None)
+        section = dict(inner) if isinstance(inner, dict) else {}
+        tree[name] = section
+        tree = section
+    return tree
 
 
 def _invalid(

@@ -1,19 +1,16 @@
 """From the settings of a run as they are stored to the rules that its steps read."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict, fields, replace
 
 from app.config.models import ModelChoice, ModelSettings
-from app.config.nested import nested_settings
 from app.config.recipes import recipe, with_parameters
-from app.config.settings import RunSettings
+from app.config.settings import BudgetSettings, NestedSettings, RunSettings, stored_settings
 from app.domain.operator import Role
 from app.domain.problem import Limits
 from app.domain.prompting.judging import Judge, Judges
 from app.domain.run import AskingRules, Rules
 from app.domain.search.archive import islands_for, learnt_after
-from app.domain.search.back_pressure import Caps
 from app.domain.search.gates import gate
 from app.domain.search.model_mix import MixedModel, ModelMix, ModelPrice
 from app.domain.search.nested import NestedRules
@@ -25,7 +22,7 @@ REFINER_SHARE = 0.5
 """Share of the children that are due, where a refiner is configured and no share is set."""
 
 
-def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
+def rules_of(strategy: str, settings: Mapping[str, object]) -> Rules:
     """Returns the rules of a run.
 
     Args:
@@ -36,9 +33,10 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
     Raises:
       ValueError: A value is of the wrong type or out of range.
     """
-    run = RunSettings.model_validate(settings, extra="ignore")
-    search, queue, llm = run.search, run.queue, run.llm
+    run = stored_settings(settings)
+    search, llm = run.search, run.llm
     found = _recipe(strategy, run)
+    sandbox = asdict(run.sandbox)
     return Rules(
         search,
         run.prompts.rules(search),
@@ -51,21 +49,21 @@ def rules_of(strategy: str, settings: Mapping[str, Any]) -> Rules:
             mixes_of(llm),
             frozenset(model.name for model in llm.models_of(Role.GENERATOR)),
         ),
-        Caps(queue.generating, queue.evaluating, queue.trials_at_once),
+        run.queue,
         recipe=found,
         gates=None if search.gates is None else tuple(map(gate, search.gates)),
         grid_after=search.grid_after or learnt_after(run.budget.proposals),
         by_task=isinstance(found, FunSearchLite),
         nested=_nested(run),
-        limits=run.sandbox.model_dump(include={limit.name for limit in fields(Limits)}),
+        limits={limit.name: sandbox[limit.name] for limit in fields(Limits)},
     )
 
 
 def strategy_of(settings: RunSettings, islands: int) -> Strategy:
     """Returns the strategy of a run, before its problem and its grid are known."""
     search = settings.search
-    values = with_parameters(recipe(search.strategy), asdict(search), settings.strategy)
-    return values.strategy(RecipeInputs((), ("evaluate",), (), islands, settings.budget.proposals))
+    built = with_parameters(recipe(search.strategy), asdict(search), settings.strategy)
+    return built.strategy(RecipeInputs((), ("evaluate",), (), islands, settings.budget.proposals))
 
 
 def islands_of(settings: RunSettings) -> int:
@@ -80,8 +78,34 @@ def islands_of(settings: RunSettings) -> int:
     return islands if strategy_of(settings, islands).upkeep.every else 1
 
 
+def inside_settings(settings: RunSettings) -> RunSettings | None:
+    """Returns the settings of the runs inside a run; None where there are none.
+
+    They inherit `search.stop_fitness`, and neither the other stop rules nor validation.
+    """
+    nested = settings.nested
+    if nested.strategy is None:
+        return None
+    search = replace(
+        settings.search,
+        strategy=nested.strategy,
+        operators=nested.operators,
+        islands=None,
+        validate_best=0,
+        stop_admitted=None,
+        stop_patience=None,
+    )
+    changes = {
+        "search": search,
+        "strategy": nested.parameters,
+        "nested": NestedSettings(),
+        "budget": BudgetSettings(proposals=nested.proposals),
+    }
+    return settings.model_copy(update=changes)
+
+
 def _nested(settings: RunSettings) -> NestedRules | None:
-    inside = nested_settings(settings)
+    inside = inside_settings(settings)
     if inside is None:
         return None
     recipe = _recipe(inside.search.strategy, inside)

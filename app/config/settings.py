@@ -4,9 +4,8 @@ A value is looked for in this order: `--set`, the environment (`EVOQ_SEARCH__ISL
 configuration file, the problem's own suggestions, the default here.
 """
 
-import enum
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import asdict, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
@@ -14,63 +13,25 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.config.models import ModelSettings, require_bounded
+from app.config.models import ModelSettings
+from app.config.section import Owner, Section, fields_of
 from app.domain.prompting.rules import PromptRules
+from app.domain.prompting.templates import check_templates
+from app.domain.search.back_pressure import Caps
 from app.domain.search.budget import Budget
 from app.domain.search.gates import gate
 from app.domain.search.rules import SearchRules
-from app.domain.setting import BY_MEASUREMENTS, BY_THE_RECIPE, MOST, Fixed
-
-_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+from app.domain.setting import BY_MEASUREMENTS, BY_THE_RECIPE, MOST, Fixed, bounded
 
 
-class Owner(enum.StrEnum):
-    """The process whose value of a setting holds; a setting that names none is the run's."""
-
-    RUN = "run"
-    """The value is stored with the run, and every step of the run reads it."""
-    WORKER = "worker"
-    """Each worker reads its own value at its start, for all runs."""
-    COMMAND = "command"
-    """The value is read by the command of `evoq` that it is given to."""
-
-
-def fields_of(section: type) -> Mapping[str, FieldInfo]:
-    """Returns the settings of a section by name; its class is a model or a validated dataclass."""
-    fields: Mapping[str, FieldInfo] = vars(section)["__pydantic_fields__"]
-    return fields
-
-
-def owner_of(section: type, name: str) -> Owner:
-    """Returns the owner of a setting of a section."""
-    owners = (part for part in fields_of(section)[name].metadata if isinstance(part, Owner))
-    return next(owners, Owner.RUN)
-
-
-class Section(BaseModel):
-    """A group of settings that the domain does not read as they are; unknown names are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-    _bounded = field_validator("*")(require_bounded)
-
-    @classmethod
-    def owned_by(cls, owner: Owner) -> set[str]:
-        """Returns the settings of this section that an owner has."""
-        return {name for name in cls.model_fields if owner_of(cls, name) is owner}
-
-
-@dataclass(config=_STRICT, frozen=True, slots=True)
-class BudgetSettings(Budget):
+@dataclass(frozen=True, slots=True)
+class BudgetSettings(Section, Budget):
     """The section `budget`, validated."""
 
-    _bounded = field_validator("*")(require_bounded)
 
-
-@dataclass(config=_STRICT, frozen=True, slots=True)
-class SearchSettings(SearchRules):
+@dataclass(frozen=True, slots=True)
+class SearchSettings(Section, SearchRules):
     """The section `search`, validated."""
-
-    _bounded = field_validator("*")(require_bounded)
 
     @field_validator("gates")
     @classmethod
@@ -80,43 +41,58 @@ class SearchSettings(SearchRules):
         return gates
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NestedSettings(Section):
     """Runs inside the run, which the operator `search` begins; they have none inside them."""
 
     strategy: str | None = None
     """Recipe of each run inside. Without a value, there are none."""
-    proposals: int = Field(10, ge=1)
+    proposals: int = bounded(10, ge=1)
     """Most children that each of them may propose, of `budget.proposals`."""
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
     """Parameters of their recipe that are no settings of `search`."""
     operators: dict[str, float] | None = None
     """Their operators and weights. Without a value, the default mix."""
 
 
-class QueueSettings(Section):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings(Section):
+    """The command that the operator `agent` runs for each proposal; see agents.md."""
+
+    command: list[str] | None = None
+    """The command and its arguments. `{task}` stands for the path of the task, `{prompt}` for its
+    text, and `{model}` for the name of the model."""
+    seconds: float = bounded(600.0, gt=0)
+    """Longest time of one agent."""
+    tokens: int = bounded(200_000, ge=1)
+    """Most tokens of one agent, of prompts and replies; a further request is refused."""
+    network: bool = True
+    """Whether an agent reaches the run's model, and through it alone a network."""
+    visible: list[str] = field(default_factory=list)
+    """Files and folders of the workers' machines that an agent sees beside the system's."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Further variables of an agent. They are stored with the run: no secret belongs here."""
+    tries: int = bounded(3, ge=0)
+    """Times that an agent may have its draft measured with `evoq try`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings(Section, Caps):
     """Back-pressure, and the recovery of lost work."""
 
-    generating: int | None = Field(None, ge=1, le=MOST)
-    """Most proposals that wait for their operator. Without a value, it follows from
-    measurements."""
-    evaluating: int | None = Field(None, ge=1, le=MOST)
-    """Proposals under test from which on no further proposal is planned. Without a value, it
-    follows from measurements."""
-    trials_at_once: int | None = Field(None, ge=1, le=MOST)
-    """Most trials of the run that are in a sandbox at once. Without a value, as many as the workers
-    have places."""
-    weight: float = Field(1.0, gt=0, le=MOST)
+    weight: float = bounded(1.0, gt=0, le=MOST)
     """Share of the workers that the run has, relative to other runs' weights."""
-    lease_seconds: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
+    lease_seconds: Annotated[float, Owner.WORKER] = bounded(30.0, gt=0)
     """Seconds after which the lease of a step expires if its worker does not renew it."""
-    redeliver_seconds: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
+    redeliver_seconds: Annotated[float, Owner.WORKER] = bounded(30.0, gt=0)
     """Seconds after which a step that no worker has leased is enqueued again."""
-    patience_seconds: Annotated[float, Owner.COMMAND] = Field(180.0, gt=0)
+    patience_seconds: Annotated[float, Owner.COMMAND] = bounded(180.0, gt=0)
     """Seconds that an embedded run waits for a service that is down before it is paused."""
-    attempts: Annotated[int, Owner.WORKER] = Field(5, ge=1)
+    attempts: Annotated[int, Owner.WORKER] = bounded(5, ge=1)
     """Times that one step is started before the run fails; a game is a draw or void instead."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSettings(Section):
     """How programs are isolated."""
 
@@ -137,18 +113,18 @@ class SandboxSettings(Section):
     seccomp: Annotated[str, Owner.WORKER] = ""
     """Seccomp profile of containers: a path, or `engine` for the engine's own. Without a value,
     Evoqueue's."""
-    cpus: Annotated[float, Owner.WORKER] = Field(1.0, gt=0)
+    cpus: Annotated[float, Owner.WORKER] = bounded(1.0, gt=0)
     """CPUs of the programs of one container together."""
-    cells: Annotated[int | None, Owner.WORKER] = Field(None, ge=1)
+    places: Annotated[int | None, Owner.WORKER] = bounded(None, ge=1)
     """Trials that one worker runs at once, each in a warm sandbox; also
     `EVOQ_EVALUATE_CONCURRENCY`. Without a value, one for each core, and at least 4."""
-    spares: Annotated[int, Owner.WORKER] = Field(1, ge=0)
+    spares: Annotated[int, Owner.WORKER] = bounded(1, ge=0)
     """Booted warm sandboxes that a worker keeps ready."""
-    trials_per_cell: Annotated[int, Owner.WORKER] = Field(500, ge=1)
+    trials_per_sandbox: Annotated[int, Owner.WORKER] = bounded(500, ge=1)
     """Trials after which a warm sandbox is replaced."""
-    minutes_per_cell: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
+    minutes_per_sandbox: Annotated[float, Owner.WORKER] = bounded(30.0, gt=0)
     """Age in minutes at which a warm sandbox is replaced, or ends if it is idle."""
-    trials_per_evaluator: Annotated[int, Owner.WORKER] = Field(50, ge=1)
+    trials_per_evaluator: Annotated[int, Owner.WORKER] = bounded(50, ge=1)
     """Trials that one process of a guarded evaluator measures, as long as it is like a fresh one. 1
     starts a process for each trial."""
     one_container_per_trial: Annotated[bool, Owner.WORKER] = False
@@ -159,62 +135,62 @@ class SandboxSettings(Section):
     environments: Annotated[str, Owner.WORKER] = ""
     """Folder of the virtual environments of problems. Without a value, it is in the user's
     cache."""
-    build_minutes: Annotated[float, Owner.WORKER] = Field(30.0, gt=0)
+    build_minutes: Annotated[float, Owner.WORKER] = bounded(30.0, gt=0)
     """Minutes that the build of an image may take."""
     build_hosts: Annotated[str, Owner.WORKER] = ""
     """Hosts beside the package index that an installation may reach: names, with `:PORT` where it
     is not 443, separated by spaces."""
     unisolated_builds: Annotated[bool, Owner.WORKER] = False
     """Whether packages are installed, and used, also without isolation."""
-    wall_seconds: float | None = Field(None, gt=0)
+    wall_seconds: float | None = bounded(None, gt=0)
     """Time-out of one stage in seconds. Without a value, the problem decides."""
-    memory_mib: int | None = Field(None, ge=16)
+    memory_mib: int | None = bounded(None, ge=16)
     """Memory of one trial in MiB. Without a value, the problem decides."""
-    cpu_seconds: float | None = Field(None, gt=0)
+    cpu_seconds: float | None = bounded(None, gt=0)
     """CPU time of one stage in seconds. Without a value, the problem decides."""
-    output_bytes: int | None = Field(None, ge=1)
+    output_bytes: int | None = bounded(None, ge=1)
     """Bytes that are kept of standard output, and of standard error. Without a value, 1 MiB."""
-    result_bytes: int | None = Field(None, ge=1)
+    result_bytes: int | None = bounded(None, ge=1)
     """Bytes of the metrics and artifacts of one trial. Without a value, 1 MiB."""
-    file_bytes: int | None = Field(None, ge=1)
+    file_bytes: int | None = bounded(None, ge=1)
     """Bytes of each file that a trial writes. Without a value, 32 MiB."""
-    processes: int | None = Field(None, ge=1)
+    processes: int | None = bounded(None, ge=1)
     """Processes of one trial at once. Without a value, 64."""
     unbounded_processes: Annotated[bool, Owner.WORKER] = False
     """Whether child processes isolate programs even where nothing bounds their number or what they
     write."""
-    open_files: int | None = Field(None, ge=3)
+    open_files: int | None = bounded(None, ge=3)
     """Open files of one process of a trial. Without a value, 256."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PriceSettings(Section):
     """The price of an hour of a worker, busy or idle; None where it is not known."""
 
-    gpu_usd_per_hour: Annotated[float | None, Owner.WORKER] = Field(None, ge=0)
+    gpu_usd_per_hour: Annotated[float | None, Owner.WORKER] = bounded(None, ge=0)
     """US dollars for an hour of a worker of the queue `gpu`."""
-    cpu_usd_per_hour: Annotated[float | None, Owner.WORKER] = Field(None, ge=0)
+    cpu_usd_per_hour: Annotated[float | None, Owner.WORKER] = bounded(None, ge=0)
     """US dollars for an hour of a worker of the queue `cpu`."""
-    control_usd_per_hour: Annotated[float | None, Owner.WORKER] = Field(None, ge=0)
+    control_usd_per_hour: Annotated[float | None, Owner.WORKER] = bounded(None, ge=0)
     """US dollars for an hour of a worker of the queue `control`."""
 
     def of(self, kind: str) -> float | None:
         """Returns the price of a kind of worker."""
-        prices: dict[str, float | None] = self.model_dump()
+        prices: dict[str, float | None] = asdict(self)
         return prices[f"{kind}_usd_per_hour"]
 
 
-@dataclass(config=_STRICT, frozen=True, slots=True)
-class PromptSettings(PromptRules):
+@dataclass(frozen=True, slots=True)
+class PromptSettings(Section, PromptRules):
     """The section `prompts`, validated."""
 
     template_variations: dict[str, Annotated[list[str], Field(min_length=1)]] = field(
         default_factory=dict
     )
-    _bounded = field_validator("*")(require_bounded)
 
     @model_validator(mode="after")
     def _templates_can_be_filled(self) -> "PromptSettings":
-        self.check_templates()
+        check_templates(self)
         return self
 
     def rules(self, search: SearchRules) -> PromptRules:
@@ -227,11 +203,13 @@ class PromptSettings(PromptRules):
         )
 
 
-class RunSettings(Section):
+class RunSettings(BaseModel):
     """Every setting that is stored with a run; none is a secret.
 
     A section that is `Fixed` cannot change once a run has begun.
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     budget: BudgetSettings = BudgetSettings()
     search: SearchSettings = SearchSettings()
@@ -239,6 +217,7 @@ class RunSettings(Section):
         NestedSettings,
         Fixed("the runs inside the run have their recipe and their slices of the budget by it"),
     ] = NestedSettings()
+    agent: AgentSettings = AgentSettings()
     queue: QueueSettings = QueueSettings()
     llm: ModelSettings = ModelSettings()
     sandbox: SandboxSettings = SandboxSettings()
@@ -251,6 +230,54 @@ class RunSettings(Section):
         Fixed("the problem was read when the run began, and every program was measured by it"),
     ] = Field(default_factory=dict)
     """Options of the problem, see problems.md."""
+
+
+SECTIONS: Mapping[str, type | None] = {
+    name: field.annotation if isinstance(field.annotation, type) else None
+    for name, field in RunSettings.model_fields.items()
+}
+"""Section to its class; None for a section that takes any name."""
+SETTINGS: Mapping[str, FieldInfo] = {
+    f"{section}.{name}": field
+    for section, form in SECTIONS.items()
+    if form
+    for name, field in fields_of(form).items()
+}
+"""Every setting of those classes, by dotted key."""
+
+
+def setting_of(name: str) -> str:
+    """Returns the setting that a dotted key names, or names a part of."""
+    return ".".join(name.split(".")[:2])
+
+
+def owner_of(name: str) -> Owner:
+    """Returns the owner of a setting by its dotted key; the run, of an unknown one."""
+    field = SETTINGS.get(setting_of(name))
+    owners = (part for part in field.metadata if isinstance(part, Owner)) if field else ()
+    return next(iter(owners), Owner.RUN)
+
+
+def of_workers(settings: "RunSettings | Settings") -> dict[str, object]:
+    """Returns the settings that workers own, by dotted key."""
+    sections = {"sandbox": settings.sandbox, "queue": settings.queue, "prices": settings.prices}
+    return {
+        f"{section}.{name}": value
+        for section, own in sections.items()
+        for name, value in asdict(own).items()
+        if owner_of(f"{section}.{name}") is Owner.WORKER
+    }
+
+
+def stored_settings(settings: Mapping[str, object]) -> RunSettings:
+    """Returns the settings of a run as they are stored.
+
+    A setting that this version does not know is ignored, and an absent setting has its default.
+
+    Raises:
+      ValueError: A value is of the wrong type or out of range.
+    """
+    return RunSettings.model_validate(settings, extra="ignore")
 
 
 class Settings(BaseSettings):
@@ -300,17 +327,6 @@ class Settings(BaseSettings):
     llm_parallel_generations: int | None = Field(None, ge=1)
     """Most requests of the whole deployment at one endpoint; the lower of this and a run's
     `llm.parallel_generations` holds."""
-
-    def of_worker(self) -> dict[str, Any]:
-        """Returns the settings that this process owns as a worker, by dotted key."""
-        sections = {"sandbox": self.sandbox, "queue": self.queue, "prices": self.prices}
-        return {
-            f"{section}.{name}": value
-            for section, own in sections.items()
-            for name, value in own.model_dump(
-                mode="json", include=own.owned_by(Owner.WORKER)
-            ).items()
-        }
 
     @property
     def deployed(self) -> bool:

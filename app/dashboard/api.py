@@ -102,9 +102,7 @@ def _add_runs(router: APIRouter, reader: RunReader, tails: Tails) -> None:
     async def course(run: Name) -> CourseDocument:
         """The folded events: curves, shares of operators, failures with examples."""
         row = await asyncio.to_thread(reader.run, run)
-        tail = tails.of(row.id)
-        await tail.complete()
-        return course_document(row, tail.course)
+        return course_document(row, await tails.course(row.id))
 
     @router.get("/runs/{run}/metric")
     async def metric(
@@ -112,9 +110,7 @@ def _add_runs(router: APIRouter, reader: RunReader, tails: Tails) -> None:
     ) -> MetricCourse:
         """A metric of the evaluator at each measured proposal and at each new best."""
         row = await asyncio.to_thread(reader.run, run)
-        tail = tails.of(row.id)
-        await tail.complete()
-        return metric_document(row, tail.course, name)
+        return metric_document(row, await tails.course(row.id), name)
 
     @router.get("/runs/{run}/events")
     def events(run: Name, after: After = 0, limit: Limit = 1000) -> PlainTextResponse:
@@ -173,9 +169,8 @@ def _add_programs(router: APIRouter, reader: RunReader, tails: Tails) -> None:
     async def tree(run: Name) -> TreeDocument:
         """The programs that became the best of the run and their ancestors, parents first."""
         row = await asyncio.to_thread(reader.run, run)
-        tail = tails.of(row.id)
-        await tail.complete()
-        return await asyncio.to_thread(reader.tree, row, list(tail.course.improvements))
+        course = await tails.course(row.id)
+        return await asyncio.to_thread(reader.tree, row, list(course.improvements))
 
 
 def _add_games(
@@ -188,9 +183,8 @@ def _add_games(
     ) -> GamesDocument:
         """Generations, boards and crosstable of one or of the newest, ratings, directions."""
         row = await asyncio.to_thread(reader.run, run)
-        tail = tails.of(row.id)
-        await tail.complete()
-        games = await asyncio.to_thread(games_document, reader.store, row, tail.course, generation)
+        course = await tails.course(row.id)
+        games = await asyncio.to_thread(games_document, reader.store, row, course, generation)
         return with_moves(games, await asyncio.to_thread(reader.moves, at_work(games)))
 
     @router.get("/runs/{run}/games/{game}")
@@ -327,9 +321,8 @@ async def _send_moves(websocket: WebSocket, reader: RunReader, tails: Tails, run
     sent: dict[TrialId, list[str]] = {}
     while True:
         try:
-            tail = tails.of(run)
-            await tail.complete()
-            played = await asyncio.to_thread(games_at_work, reader.store, run, tail.course)
+            course = await tails.course(run)
+            played = await asyncio.to_thread(games_at_work, reader.store, run, course)
         except Unavailable:
             # The ledger cannot be reached; the next frame holds these moves too.
             await asyncio.sleep(1.0)

@@ -147,13 +147,13 @@ def games_document(
       LookupError: That generation is not one of the newest.
     """
     seq, generations = course.progress.seq, list(course.games.generations.values())
-    shown, planned = _shown(store, run, generations, cohort)
+    shown, planned = _read_games(store, run, generations, cohort)
     ended = shown.games[:] if shown else []
     known = {(game.first, game.second, game.number): game for game in ended}
     return GamesDocument(
         run=run.id,
         seq=seq,
-        generations=[_generation(each) for each in generations],
+        generations=[_generation(generation) for generation in generations],
         cohort=shown.cohort if shown else None,
         boards=[_board(game, known) for game in planned],
         standings=crosstable(ended),
@@ -162,7 +162,7 @@ def games_document(
     )
 
 
-def _shown(
+def _read_games(
     store: Store, run: Run, generations: list[Generation], cohort: CohortId | None
 ) -> tuple[Generation | None, list[PlannedGame]]:
     """Returns the generation that is shown and its games.
@@ -209,20 +209,20 @@ def _board(
     )
 
 
-def at_work(found: GamesDocument) -> list[TrialId]:
+def at_work(games: GamesDocument) -> list[TrialId]:
     """Returns the games that are being played."""
-    return [board.trial for board in found.boards if board.state == "at work"]
+    return [board.trial for board in games.boards if board.state == "at work"]
 
 
-def with_moves(found: GamesDocument, moves: Mapping[TrialId, Sequence[str]]) -> GamesDocument:
+def with_moves(games: GamesDocument, moves: Mapping[TrialId, Sequence[str]]) -> GamesDocument:
     """Returns a document with the moves of games that are being played, and their positions."""
     boards = [
         replace(board, moves=list(made), position=position_after(made))
         if board.state == "at work" and (made := moves.get(board.trial))
         else board
-        for board in found.boards
+        for board in games.boards
     ]
-    return replace(found, boards=boards)
+    return replace(games, boards=boards)
 
 
 def games_at_work(store: Store, run: int, course: Course) -> dict[PlannedGame, CohortId]:
@@ -275,8 +275,8 @@ def game_document(store: Store, run: Run, game: int) -> GameDocument:
       LookupError: There is no such game.
     """
     with store.begin() as tx:
-        found = tx.events.read(run.id, after=game - 1, limit=1, kinds=(EventKind.PLAYED,))
-        event = found[0] if found and found[0].seq == game else None
+        page = tx.events.read(run.id, after=game - 1, limit=1, kinds=(EventKind.PLAYED,))
+        event = page[0] if page and page[0].seq == game else None
         if event is None or not isinstance(event.fact, Played):
             raise LookupError(f"{run.name} has no game {game}")
         fact = event.fact

@@ -100,12 +100,12 @@ class _Collector:
 
     def _losses(self) -> Iterator[Metric]:
         try:
-            found = losses(client_url(self._reader.redis_url))
+            lost = losses(client_url(self._reader.redis_url))
         except OSError:
             return
-        yield _gauge("evoq_queue_uptime_seconds", "Since Redis was started.", found.uptime_seconds)
+        yield _gauge("evoq_queue_uptime_seconds", "Since Redis was started.", lost.uptime_seconds)
         yield CounterMetricFamily(
-            "evoq_queue_flushes", "How often Redis was emptied.", value=found.flushes
+            "evoq_queue_flushes", "How often Redis was emptied.", value=lost.flushes
         )
 
     def _deployment(self, tx: Transaction) -> Iterator[Metric]:
@@ -200,11 +200,11 @@ class _Runs:
                 text = "Steps in progress, and unfinished ones whose lease has run out."
                 self._set("evoq_leases", text, run, leases(run.id), state=kept)
             load = run_load(tx, run, tx.proposals.backlog(run.id))
-            for stage, found in (("generating", load.generating), ("evaluating", load.evaluating)):
+            for stage, at in (("generating", load.generating), ("evaluating", load.evaluating)):
                 text = "Proposals in the stage."
-                self._set("evoq_in_flight", text, run, found.in_flight, stage=stage)
+                self._set("evoq_in_flight", text, run, at.in_flight, stage=stage)
                 text = "Proposals above which none is planned."
-                self._set("evoq_in_flight_limit", text, run, found.limit, stage=stage)
+                self._set("evoq_in_flight_limit", text, run, at.limit, stage=stage)
             for stage, age in (
                 ("generating", tx.proposals.longest_wait(run.id)),
                 ("evaluating", tx.proposals.longest_test(run.id)),

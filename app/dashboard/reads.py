@@ -30,14 +30,14 @@ from app.reports.course import (
 from app.reports.documents import RunDocument, read_run
 from app.reports.generations import GenerationRow, has_generations
 from app.reports.lineage import TreeNode, tree
-from app.reports.measured import lineage_of, present_fitness
+from app.reports.measured import present_fitness, read_lineage
 from app.reports.metrics import MetricsRow, generations_of, rows
 from app.reports.program import (
     ProgramDocument,
     ProposalDocument,
-    difference_of,
     program_named,
     proposal_document,
+    read_difference,
     read_program,
 )
 from app.reports.runs import RunRow, read_runs
@@ -165,10 +165,10 @@ class RunReader:
           LookupError: There is none.
         """
         with self.store.begin() as tx:
-            found = tx.runs.named(name)
-        if found is None:
+            run = tx.runs.named(name)
+        if run is None:
             raise LookupError(f"there is no run {name!r}: /api/runs names them")
-        return found
+        return run
 
     def newest(self) -> list[Run]:
         """Returns the newest hundred runs, newest first, and nothing of their progress."""
@@ -182,8 +182,8 @@ class RunReader:
     def document(self, run: Run, *, ratings: bool = False) -> RunDocument:
         """Returns the document of a run; see `read_run`."""
         problem, unreadable = self._problem(run)
-        found = read_run(self.store, run, problem, self.queue(), ratings=ratings)
-        return replace(found, unreadable=unreadable)
+        document = read_run(self.store, run, problem, self.queue(), ratings=ratings)
+        return replace(document, unreadable=unreadable)
 
     def _problem(self, run: Run) -> tuple[Problem | None, str]:
         """Returns a run's problem, or None and why this version cannot read it."""
@@ -249,7 +249,7 @@ class RunReader:
         Raises:
           LookupError: No program of the run has such an id, or several have.
         """
-        return difference_of(self.store, run, old, new)
+        return read_difference(self.store, run, old, new)
 
     def lineage(self, run: Run, beginning: str) -> list[MetricsRow]:
         """Returns the admissions of a program and its ancestors, the program first.
@@ -261,7 +261,7 @@ class RunReader:
         """
         with self.store.begin(snapshot=True) as tx:
             program = program_named(tx, run, beginning)
-            line = lineage_of(tx, run, program, MOST_ANCESTORS)
+            line = read_lineage(tx, run, program, MOST_ANCESTORS)
             return list(rows(line, champions=read_champions(tx, run)))
 
     def tree(self, run: Run, improvements: Sequence[Improvement]) -> TreeDocument:
@@ -299,8 +299,8 @@ class RunReader:
     def usual_failures(self, run: Run, kinds: Sequence[str]) -> dict[str, str]:
         """Returns the commonest message among the newest failures of each kind."""
         with self.store.begin() as tx:
-            found = {kind: tx.history.usual_failure(run.id, kind, FAILURES_READ) for kind in kinds}
-        return {kind: redacted(usual.detail) for kind, usual in found.items() if usual}
+            usual = {kind: tx.history.usual_failure(run.id, kind, FAILURES_READ) for kind in kinds}
+        return {kind: redacted(one.detail) for kind, one in usual.items() if one}
 
     def writers(self, run: Run, programs: Sequence[ProgramId]) -> dict[tuple[str, str], int]:
         """Returns how many of some programs each role and model took part in."""

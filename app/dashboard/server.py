@@ -150,7 +150,7 @@ def serving(
       CannotListen: The address cannot be listened on.
     """
     access = place.access()
-    listener = _listener(place)
+    listener = _listen(place)
     port = listener.getsockname()[1]
     app = application(
         ctx,
@@ -192,16 +192,16 @@ def serving(
         listener.close()
 
 
-def _listener(place: Place) -> socket.socket:
+def _listen(place: Place) -> socket.socket:
     if place.port is None:
         try:
-            return _bound(place.host, PORT)
+            return _bind(place.host, PORT)
         except CannotListen:
-            return _bound(place.host, 0)
-    return _bound(place.host, place.port)
+            return _bind(place.host, 0)
+    return _bind(place.host, place.port)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

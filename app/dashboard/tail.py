@@ -152,3 +152,9 @@ class Tails:
         if len(self._tails) > MOST_TAILS:
             del self._tails[next(iter(self._tails))]
         return tail
+
+    async def course(self, run: int) -> Course:
+        """Returns the course of a run; see `Tail.complete`."""
+        tail = self.of(run)
+        await tail.complete()
+        return tail.course

@@ -287,19 +287,20 @@ class Brief:
 
     Attributes:
       known: Every parent and inspiration of `drafts`.
-      siblings: Final-stage children of the first draft's first parent, newest first; at most as
-        many as `Operator.siblings`.
+      siblings: Final-stage children of the first draft's first parent, newest first; within the
+        bounds of `Operator.reads`, as the four below.
       points: Measured and failed points of the family of the first draft's first parent, newest
-        first; at most as many as `Operator.points`.
-      ancestry: That of the first draft's first parent, within the bounds of the operator.
+        first.
+      ancestry: The ancestry of the first draft's first parent.
       failed: The failed child that the first draft's first inspiration is; None where it is none.
       found: What the run inside the only draft found; None for an operator that searches none.
-      tried: The newest directions of the run, newest first, within the bounds of the operator.
+      tried: The newest directions of the run, newest first.
       roles: The roles that the run's settings name.
       prompts: The rules by which prompts are written.
       by_task: Whether children of a seed without inspirations, and those of the refiner, are asked
         for by templates of their own.
       repair_turns: Most repair turns after an unusable reply.
+      context: Path to text of the fixed files that prompts show beside a program of several files.
       taken: Fingerprints of programs that the run has already; found after replies made them.
       seed: Text that seeds every random choice of the operator.
     """
@@ -319,8 +320,13 @@ class Brief:
     prompts: PromptRules = field(default_factory=PromptRules)
     by_task: bool = False
     repair_turns: int = 0
+    context: Mapping[str, str] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
     seed: str = ""
+
+    def parent(self, draft: Draft) -> ProgramRecord:
+        """Returns the first parent of a draft, of which its child is a change."""
+        return self.known[draft.parents[0]]
 
     def rng(self, purpose: str) -> Random:
         """Returns a generator that is equal for equal briefs and purposes."""
@@ -360,6 +366,26 @@ class Population(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """The facts of the ledger in the briefs of an operator; every number bounds a read.
+
+    Attributes:
+      siblings: Most children of the parent.
+      points: Most points of the parent's family.
+      ancestors, failures: Most ancestors and failed children in the ancestry.
+      directions: Most directions that were tried before.
+      mended: Whether the brief says how the first inspiration failed.
+    """
+
+    siblings: int = 0
+    points: int = 0
+    ancestors: int = 0
+    failures: int = 0
+    directions: int = 0
+    mended: bool = False
+
+
 Conversation: TypeAlias = Generator[list[Prompt], list[Completion], list[Child]]
 
 
@@ -374,16 +400,14 @@ class Operator:
       aim: Chooses the parent of a draft; None from it, and None in its place, leave the choice to
         the strategy's selection.
       family: Names the family of a program; "" for none.
-      mends: Whether its briefs say how the first inspiration failed.
-      siblings, points: Most siblings, and most points of the parent's family, in its briefs.
-      ancestors, failures: Most ancestors and failed children in the ancestry of its briefs.
-      directions: Most directions that were tried before, in its briefs.
+      reads: The facts of the ledger in its briefs, beside the programs of the drafts.
       completions: Most completions for a draft, repair turns not included.
       advisers: Roles that it asks only where the run's settings name them, each with the most
         further completions for a draft.
       repairs: Whether it has repair turns.
       searches: Whether its children are the best programs of runs inside this one, which are
         searched before it converses; see `app.domain.search.nested`.
+      language: The only language of which it edits a file; "" for any.
       together: Whether one conversation makes the children of a whole cohort; otherwise each draft
         has a conversation of its own, and its child is tested as soon as it is there.
     """
@@ -394,16 +418,12 @@ class Operator:
     form: bool = False
     aim: Callable[[Population, Random], Aim | None] | None = None
     family: Callable[[Program], str] = lambda program: ""  # noqa: ARG005
-    mends: bool = False
-    siblings: int = 0
-    points: int = 0
-    ancestors: int = 0
-    failures: int = 0
-    directions: int = 0
+    reads: Reads = Reads()
     completions: int = 1
     advisers: Mapping[Role, int] = field(default_factory=dict)
     repairs: bool = False
     searches: bool = False
+    language: str = ""
     together: bool = False
 
     def most_completions(self, repair_turns: int, roles: Collection[Role]) -> int:

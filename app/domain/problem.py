@@ -279,6 +279,7 @@ class Problem:
         key has another name.
       notices: Sentences for the user about what was loaded.
       context: Path to text of the files that prompts show beside a program of several files.
+      fixed: Path to contents of the files around those of a program of several files.
       prepare: Turns a trial and its players' programs into a sandbox job.
       interpret: Turns the job's outcome back into an evaluation.
     """
@@ -310,6 +311,7 @@ class Problem:
     suggested_by: Mapping[str, str] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     context: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def final_stage(self) -> str:

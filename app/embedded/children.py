@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +22,8 @@ LAUNCHER = Path(__file__).with_name("launch.py")
 SAME_START_SECONDS = 2.0
 """Slack between two readings of a start time; the clock may be set in between."""
 TAIL_LINES = 12
+OWN_SERVERS = "use servers of your own (EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
+"""The remedy where a server cannot run here."""
 
 
 class EmbeddedError(RuntimeError):
@@ -48,12 +50,12 @@ class Ending:
 
 
 class Process(Protocol):
-    """What is used of `subprocess.Popen`."""
+    """A process as `subprocess.Popen` and `app.embedded.forks.ForkedProcess` show it."""
 
-    pid: int
-
+    @property
+    def pid(self) -> int: ...
     def poll(self) -> int | None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
+    def wait(self, timeout: float | None = None) -> object: ...
     def send_signal(self, sig: signal.Signals, /) -> None: ...
 
 
@@ -94,65 +96,94 @@ class ChildProcess:
         """Ends the program in order, then kills what is left of its session.  Idempotent."""
         self.request_end()
         waited = 0.0 if self._requested_at is None else self._clock() - self._requested_at
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
             self._process.wait(max(0.0, self._ending.grace_seconds - waited))
         _kill_session(self._process.pid)
         self._process.wait()
         self._record.unlink(missing_ok=True)
 
 
-def launch(
-    name: str,
-    command: Sequence[str],
-    *,
-    folder: Path,
-    log: Path,
-    record: Path,
-    ending: Ending,
-    uid: int | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> ChildProcess:
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """A program to start as a child.
+
+    Attributes:
+      name: Its name in messages and in its record.
+      command: Its path and its arguments.
+      folder: The working directory.
+      log: Both outputs of the program are appended to this file.
+      record: Where the program's identity is kept until it has ended.
+      ending: How the program will be ended.
+      environment: None passes on the environment of this process.
+      uid: The user to run under, where this process is root; None keeps the current user.
+    """
+
+    name: str
+    command: Sequence[str]
+    folder: Path
+    log: Path
+    record: Path
+    ending: Ending
+    environment: Mapping[str, str] | None = None
+    uid: int | None = None
+
+
+def launch(spec: ChildSpec) -> ChildProcess:
     """Starts a program.
 
     The death signal is tied to the *thread* that calls this function: that thread must live as long
     as the child.
 
-    Args:
-      name: The program's name in messages and in its record.
-      command: The program's path and its arguments.
-      folder: The working directory.
-      log: Both outputs of the program are appended to this file.
-      record: Where the program's identity is kept until it has ended.
-      ending: How the program will be ended.
-      uid: The user to run under, where this process is root; None keeps the current user.
-      environment: None passes on the environment of this process.
+    Raises:
+      EmbeddedError: The log or the record cannot be written.
+    """
+    uid = -1 if spec.uid is None else spec.uid
+    numbers = (os.getpid(), int(spec.ending.orphaned), uid)
+
+    def begin(output: int) -> Process:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-S", str(LAUNCHER)),
+                *(str(number) for number in numbers),
+                *spec.command,
+            ],
+            cwd=spec.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=spec.environment,
+            start_new_session=True,
+        )
+
+    return start_child(spec, begin)
+
+
+def start_child(spec: ChildSpec, begin: Callable[[int], Process]) -> ChildProcess:
+    """Starts a program by `begin`, to which it passes the descriptor of the log, and records it.
 
     Raises:
       EmbeddedError: The log or the record cannot be written.
     """
+    with explain_failure(f"start {spec.name} in {spec.folder}"):
+        for path in (spec.log, spec.record):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with spec.log.open("ab") as output:
+            process = begin(output.fileno())
+        write_record(spec.record, spec.name, process.pid)
+    return ChildProcess(spec.name, process, spec.record, spec.ending)
+
+
+@contextlib.contextmanager
+def explain_failure(action: str) -> Iterator[None]:
+    """Raises an `EmbeddedError` with a remedy in place of an error of the system.
+
+    Args:
+      action: The block's purpose, after the word "cannot".
+    """
     try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        record.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", str(LAUNCHER)),
-                    *(str(os.getpid()), str(int(ending.orphaned)), str(-1 if uid is None else uid)),
-                    *command,
-                ],
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-        write_record(record, name, process.pid)
+        yield
     except OSError as error:
-        raise EmbeddedError(
-            f"cannot start {name} in {folder}: {error}: {remedy(str(error))}"
-        ) from error
-    return ChildProcess(name, process, record, ending)
+        raise EmbeddedError(f"cannot {action}: {error}: {remedy(str(error))}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,4 +271,4 @@ def remedy(output: str) -> str:
     for message, advice in advice_by_message:
         if message.lower() in output.lower():
             return advice
-    return "read its log, or use servers of your own (EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
+    return f"read its log, or {OWN_SERVERS}"

@@ -18,7 +18,14 @@ import psutil
 import psycopg
 
 from app.embedded.binaries import postgres_binaries
-from app.embedded.children import EmbeddedError, Ending, remedy, write_record
+from app.embedded.children import (
+    OWN_SERVERS,
+    EmbeddedError,
+    Ending,
+    explain_failure,
+    remedy,
+    write_record,
+)
 from app.embedded.os_user import free_uid, give, named_uid, running_as_root
 from app.embedded.server import ServerProcess
 
@@ -92,16 +99,12 @@ class EmbeddedPostgres:
         """
         binaries = postgres_binaries()
         self._check_platform()
-        try:
+        with explain_failure(f"keep a database in {self.home}"):
             self.home.mkdir(parents=True, exist_ok=True)
             self._end_left_over()
-            password = self._password()
-        except OSError as error:
-            raise EmbeddedError(
-                f"cannot keep a database in {self.home}: {error}: {remedy(str(error))}"
-            ) from error
+            password = self._keep_password()
         uid = self._uid()
-        sockets = self._process.sockets(uid)
+        sockets = self._process.open_sockets(uid)
         if not (self.home / "data").exists():
             self._create(binaries, password, sockets)
         self._launch(binaries, sockets, uid)
@@ -128,8 +131,7 @@ class EmbeddedPostgres:
     def _check_platform(self) -> None:
         if running_as_root() and sys.platform != "linux":
             raise EmbeddedError(
-                "Postgres does not run as root: run this as an ordinary user, or use servers of "
-                "your own (EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
+                f"Postgres does not run as root: run this as an ordinary user, or {OWN_SERVERS}"
             )
 
     def _end_left_over(self) -> None:
@@ -143,8 +145,8 @@ class EmbeddedPostgres:
                 self._process.end_recorded()
             lock.unlink(missing_ok=True)
 
-    def _password(self) -> str:
-        """Returns the password, which exists before the database so that no database lacks one."""
+    def _keep_password(self) -> str:
+        """Makes a password before the database, so that no database lacks one, and returns it."""
         path = self.home / "password"
         if not path.exists():
             part = path.with_suffix(".part")
@@ -167,7 +169,7 @@ class EmbeddedPostgres:
         fresh = self.home / "data.new"
         shutil.rmtree(fresh, ignore_errors=True)
         secret = sockets / "password"
-        try:
+        with explain_failure(f"create a database in {self.home}"):
             fresh.mkdir(mode=0o700)
             secret.touch(mode=0o600)
             secret.write_text(password)
@@ -180,10 +182,6 @@ class EmbeddedPostgres:
                 give(fresh, uid)
                 os.chown(sockets, uid, -1)
             fresh.rename(self.home / "data")
-        except OSError as error:
-            raise EmbeddedError(
-                f"cannot create a database in {self.home}: {error}: {remedy(str(error))}"
-            ) from error
 
     def _run_initdb(self, binaries: Path, fresh: Path, secret: Path, uid: int | None) -> None:
         command = [

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from app.embedded.children import (
     ChildProcess,
+    ChildSpec,
     EmbeddedError,
     Ending,
     end_recorded,
@@ -61,8 +62,8 @@ class ServerProcess:
         """Ends the server that an earlier start left in this folder."""
         end_recorded(self.record, self._ending)
 
-    def sockets(self, uid: int | None = None) -> Path:
-        """Returns the folder of the server's socket: the same one until `stop`.
+    def open_sockets(self, uid: int | None = None) -> Path:
+        """Makes the folder of the server's socket, the same one until `stop`, and returns it.
 
         Args:
           uid: The user who will open the socket; None is the current one.
@@ -91,14 +92,9 @@ class ServerProcess:
         Raises:
           EmbeddedError: The server ended or is not ready in time; quotes its log.
         """
+        name = self._name.lower()
         self._child = launch(
-            self._name.lower(),
-            command,
-            folder=folder,
-            log=self._log,
-            record=self.record,
-            ending=self._ending,
-            uid=uid,
+            ChildSpec(name, command, folder, self._log, self.record, self._ending, uid=uid)
         )
         deadline = time.monotonic() + start_seconds
         while not ready(self._child.pid):

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from app.config.places import available_cores, places
-from app.embedded.children import EmbeddedError, remedy, tail
+from app.embedded.children import EmbeddedError, explain_failure, remedy, tail
 from app.embedded.worker_set import Flower, WorkerSet, process_environment
 
 START_SECONDS = 120.0
@@ -123,7 +123,7 @@ class EmbeddedStack:
         assert self._connection is not None
         try:
             endpoints = _receive(self._connection, self._root)
-            with _locked(self._root / "prepare.lock"):
+            with _lock(self._root / "prepare.lock"):
                 self._prepare(endpoints.database_url)
             if workers or self._flower:
                 self._connection.send(
@@ -202,10 +202,7 @@ class EmbeddedStack:
                     )
                 # Another supervisor began at the same moment.
             time.sleep(POLL_SECONDS)
-        raise EmbeddedError(
-            f"the stack of {self._root} does not answer after {START_SECONDS:.0f} s: "
-            f"see {_log(self._root)}"
-        )
+        raise _no_answer(self._root)
 
     def __enter__(self) -> Endpoints:
         return self.start()
@@ -227,9 +224,7 @@ def _receive(connection: Connection, root: Path) -> Endpoints:
     """Waits for the supervisor's answer."""
     try:
         if not connection.poll(START_SECONDS):
-            raise EmbeddedError(
-                f"the stack of {root} does not answer after {START_SECONDS:.0f} s: see {_log(root)}"
-            )
+            raise _no_answer(root)
         answer: Endpoints | EmbeddedError = connection.recv()
     except (EOFError, OSError) as error:
         raise EmbeddedError(
@@ -238,6 +233,12 @@ def _receive(connection: Connection, root: Path) -> Endpoints:
     if isinstance(answer, EmbeddedError):
         raise answer
     return answer
+
+
+def _no_answer(root: Path) -> EmbeddedError:
+    return EmbeddedError(
+        f"the stack of {root} does not answer after {START_SECONDS:.0f} s: see {_log(root)}"
+    )
 
 
 def _worker_set(environment: Mapping[str, str]) -> WorkerSet:
@@ -280,14 +281,12 @@ def _supervised(root: Path) -> bool:
 
 
 def _start_supervisor(root: Path, *, workers: bool) -> "subprocess.Popen[bytes]":
-    try:
+    command = [sys.executable, "-m", "app.embedded.supervisor", str(root)]
+    with explain_failure(f"keep a stack in {root}"):
         _log(root).parent.mkdir(parents=True, exist_ok=True)
         with _log(root).open("ab") as log:
             return subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "app.embedded.supervisor", str(root)),
-                    *(("workers",) if workers else ()),
-                ],
+                [*command, "workers"] if workers else command,
                 cwd=root,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -295,10 +294,6 @@ def _start_supervisor(root: Path, *, workers: bool) -> "subprocess.Popen[bytes]"
                 env=process_environment(os.environ),
                 start_new_session=True,
             )
-    except OSError as error:
-        raise EmbeddedError(
-            f"cannot keep a stack in {root}: {error}: {remedy(str(error))}"
-        ) from error
 
 
 def _release(supervisor: "subprocess.Popen[bytes] | None") -> None:
@@ -313,7 +308,7 @@ def _release(supervisor: "subprocess.Popen[bytes] | None") -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """Admits one client of a folder at a time to the block."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

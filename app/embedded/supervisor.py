@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from app.embedded.children import EmbeddedError, end_recorded
-from app.embedded.forks import Forked, Imports, run_celery
+from app.embedded.forks import Imports
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.server import close_socket_folder, open_socket_folder
 from app.embedded.stack import ADDRESS, LOCK, Endpoints, WorkerRequest
@@ -55,7 +55,6 @@ class Supervisor:
         self._root = root
         self._workers = workers
         self._imports = Imports()
-        self._owner = os.getpid()
         log = root / "log"
         self._postgres = EmbeddedPostgres(root / "postgres", log=log / "postgres.log")
         self._valkey = EmbeddedValkey(root / "valkey", log=log / "valkey.log")
@@ -69,9 +68,6 @@ class Supervisor:
 
         Returns:
           The exit status: 1 when the servers could not be started.
-
-        Raises:
-          Forked: In a forked child, which owns nothing of the stack.
         """
         lock = (self._root / LOCK).open("w")
         try:
@@ -81,7 +77,7 @@ class Supervisor:
         if self._workers:
             self._imports.begin()
         answer: Endpoints | EmbeddedError
-        with self._listening() as listener:
+        with self._listen() as listener:
             try:
                 answer = self._start_servers()
             except EmbeddedError as error:
@@ -90,7 +86,7 @@ class Supervisor:
         return 0 if isinstance(answer, Endpoints) else 1
 
     @contextmanager
-    def _listening(self) -> Iterator[socket.socket]:
+    def _listen(self) -> Iterator[socket.socket]:
         """Accepts clients during the block; afterwards ends every process of the stack."""
         folder = open_socket_folder(self._root, None)
         address = self._root / ADDRESS
@@ -104,10 +100,9 @@ class Supervisor:
                 yield listener
             finally:
                 listener.close()
-                if os.getpid() == self._owner:
-                    address.unlink(missing_ok=True)
-                    self._end_processes()
-                    close_socket_folder(self._root)
+                address.unlink(missing_ok=True)
+                self._end_processes()
+                close_socket_folder(self._root)
 
     def _start_servers(self) -> Endpoints:
         for record in (self._root / "pids").glob("*.pid"):
@@ -236,11 +231,7 @@ def main() -> None:
     start_quickly()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    try:
-        sys.exit(Supervisor(Path(sys.argv[1]), workers="workers" in sys.argv[2:]).run())
-    except Forked as process:
-        command = process.command
-    run_celery(command)
+    sys.exit(Supervisor(Path(sys.argv[1]), workers="workers" in sys.argv[2:]).run())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from app.embedded.binaries import valkey_server
-from app.embedded.children import EmbeddedError, Ending, remedy
+from app.embedded.children import Ending, explain_failure
 from app.embedded.server import ServerProcess
 
 START_SECONDS = 30.0
@@ -38,16 +38,12 @@ class EmbeddedValkey:
         """
         server = valkey_server()
         folder = self.home / "data"
-        try:
+        with explain_failure(f"keep a queue in {self.home}"):
             folder.mkdir(parents=True, exist_ok=True)
             self._process.end_recorded()
-            path = self._process.sockets() / "valkey.sock"
+            path = self._process.open_sockets() / "valkey.sock"
             configuration = self.home / "valkey.conf"
             configuration.write_text(_configuration(folder, path), "utf-8", "surrogateescape")
-        except OSError as error:
-            raise EmbeddedError(
-                f"cannot keep a queue in {self.home}: {error}: {remedy(str(error))}"
-            ) from error
         self._process.launch(
             [str(server), str(configuration)],
             folder=folder,

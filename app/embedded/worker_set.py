@@ -4,13 +4,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
 
 import app
 from app.config.places import VARIABLES
-from app.embedded.children import ChildProcess, EmbeddedError, Ending, launch, tail
+from app.embedded.children import ChildProcess, ChildSpec, EmbeddedError, Ending, launch, tail
 from app.embedded.forks import CELERY, Imports, fork
 
 WORKERS_END = Ending(orphaned=SIGKILL, requested=SIGTERM, grace_seconds=5.0)
@@ -135,7 +135,6 @@ class RestartedProcess:
 
         Raises:
           EmbeddedError: The process cannot be started.
-          Forked: In the process itself, where it is forked.
         """
         self._spec = spec
         self._root = root
@@ -156,7 +155,6 @@ class RestartedProcess:
 
         Raises:
           EmbeddedError: The process failed too often and is given up; raised once.
-          Forked: In the process itself, where it is forked.
         """
         if self._restart_at is not None:
             if time.monotonic() < self._restart_at:
@@ -187,17 +185,14 @@ class RestartedProcess:
         self._restart_at = None
         self._started_at = time.monotonic()
         spec = self._spec
-        forked = spec.forked and self._imports.fork(spec.environment)
-        begin, interpreter = (fork, ()) if forked else (launch, (sys.executable, "-m"))
-        self._child = begin(
-            spec.name,
-            (*interpreter, *spec.command),
-            folder=self._root,
-            log=self._log,
-            record=self._root / "pids" / f"{spec.name}.pid",
-            ending=WORKERS_END,
-            environment=spec.environment,
+        record = self._root / "pids" / f"{spec.name}.pid"
+        child = ChildSpec(
+            spec.name, spec.command, self._root, self._log, record, WORKERS_END, spec.environment
         )
+        if spec.forked and self._imports.can_fork(spec.environment):
+            self._child = fork(child)
+        else:
+            self._child = launch(replace(child, command=(sys.executable, "-m", *child.command)))
 
     def _schedule_restart(self, reason: str) -> str:
         now = time.monotonic()

@@ -9,15 +9,7 @@ from app.domain.events import Admitted, Crowned, Founded, Improved, Refused, Rer
 from app.domain.operator import Role
 from app.domain.program import ProgramId
 from app.domain.run import Run
-from app.domain.search.archive import (
-    Cell,
-    CellKey,
-    Elite,
-    Entrant,
-    IslandView,
-    Quality,
-    learnt,
-)
+from app.domain.search.archive import Cell, CellKey, Elite, Entrant, IslandView, Quality, learnt
 from app.domain.search.cohort import Cohort, Member, ProposalId
 from app.domain.search.strategy import Ranking, Strategy
 from app.engine.context import Context
@@ -92,8 +84,8 @@ class Admission:
             elite = elite.elite(self._strategy.niche(elite))
         while True:
             view = self._locked.get(island) or self._tx.archive.island(self.run.id, island)
-            known = self._cells.get(island, {})
-            before = known.get(elite.cell) or view.cell(elite.cell)
+            cells = self._cells.get(island, {})
+            before = cells.get(elite.cell) or view.cell(elite.cell)
             if epoch != view.epoch:
                 return Decision()
             child = elite.generation > 0
@@ -106,11 +98,11 @@ class Admission:
                 return Decision()
             if self._entering or self.run.ranking is Ranking.RELATIVE:
                 # The best program is read before the island is locked.
-                self._read_best()
+                _ = self.champion if self.run.ranking is Ranking.RELATIVE else self.best
             seen = None if island in self._locked else view
             if self._tx.archive.put_cell(self.run.id, island, after, seen=seen):
-                if elite.cell in known:
-                    known[elite.cell] = after
+                if elite.cell in cells:
+                    cells[elite.cell] = after
                 return Decision(elite)
             self._lock(island)
 
@@ -133,9 +125,6 @@ class Admission:
         self._cells.pop(island, None)
         self._lock(island)
 
-    def _read_best(self) -> None:
-        _ = self.champion if self.run.ranking is Ranking.RELATIVE else self.best
-
     def _lock(self, island: int) -> None:
         self._locked[island] = self._tx.archive.island(self.run.id, island, lock=True)
 
@@ -148,7 +137,9 @@ class Offer:
     entrants: Sequence[Entrant]
 
 
-def admit(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> None:
+def admit(
+    ctx: Context, tx: Transaction, run: Run, strategy: Strategy, offers: Sequence[Offer]
+) -> None:
     """Offers programs of cohorts to their islands, in the islands' order, and emits the outcome.
 
     Islands are locked first for seeds, and while the grid is still being learnt, because the grid
@@ -158,26 +149,27 @@ def admit(ctx: Context, tx: Transaction, run: Run, offers: Sequence[Offer]) -> N
     learning = any(axis.provisional or not axis.ranged for axis in run.axes)
     locked: Sequence[IslandView] = ()
     if learning or any(offer.cohort.seeding for offer in offers):
-        locked = _locked(tx, run, offers)
-        run = _with_grid(tx, run, offers)
+        locked = _lock_islands(tx, run, offers)
+        run = _close_ranges(tx, run, offers)
+        strategy = ctx.strategy(run)
     entering = [
         member.id
         for offer in offers
         for entrant in offer.entrants
         if (member := offer.cohort.member(entrant.program)) is not None
     ]
-    admission = Admission(tx, run, ctx.strategy(run), locked, entering)
+    admission = Admission(tx, run, strategy, locked, entering)
     taken = [
         entrant
         for offer in offers
         for entrant in offer.entrants
-        if _taken(admission, tx, offer.cohort, entrant)
+        if _offer_to_islands(admission, tx, offer.cohort, entrant)
     ]
     if taken:
         _announce_best(admission, tx, taken)
 
 
-def _locked(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Sequence[IslandView]:
+def _lock_islands(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Sequence[IslandView]:
     """Locks the islands of offers in index order."""
     if any(offer.cohort.seeding for offer in offers):
         return tx.archive.islands(run.id, lock=True)
@@ -185,8 +177,8 @@ def _locked(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Sequence[Isla
     return [tx.archive.island(run.id, index, lock=True) for index in indexes]
 
 
-def _with_grid(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Run:
-    """Returns the run with the grid it has once its islands are locked, every range closed."""
+def _close_ranges(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Run:
+    """Returns the run with the grid it has once its islands are locked; closes its open ranges."""
     run = tx.runs.get(run.id)
     if all(axis.ranged for axis in run.axes):
         return run
@@ -195,7 +187,9 @@ def _with_grid(tx: Transaction, run: Run, offers: Sequence[Offer]) -> Run:
     return tx.runs.get(run.id)
 
 
-def _taken(admission: Admission, tx: Transaction, cohort: Cohort, entrant: Entrant) -> bool:
+def _offer_to_islands(
+    admission: Admission, tx: Transaction, cohort: Cohort, entrant: Entrant
+) -> bool:
     """Offers a program to each of its islands; returns whether one took it."""
     member = cohort.member(entrant.program)
     draft = member.draft if member else None
@@ -205,11 +199,11 @@ def _taken(admission: Admission, tx: Transaction, cohort: Cohort, entrant: Entra
         epoch = draft.epoch if draft else admission.epoch(island)
         decision = admission.offer(entrant, island, epoch)
         taken |= decision.elite is not None
-        tx.events.emit(admission.run.id, _offered(cohort, member, entrant, island, decision))
+        tx.events.emit(admission.run.id, _outcome(cohort, member, entrant, island, decision))
     return taken
 
 
-def _offered(
+def _outcome(
     cohort: Cohort, member: Member | None, entrant: Entrant, island: int, decision: Decision
 ) -> Founded | Admitted | Refused:
     """Returns the event of a program that was offered to an island."""

@@ -7,9 +7,9 @@ from functools import partial
 from app.domain.operator import Completion
 from app.domain.run import Run
 from app.domain.search.budget import NOTHING, Charge, Price, charge
-from app.engine.attempt import outlasting
 from app.engine.budget import lost, price_ceiling, set_aside
 from app.engine.context import Context
+from app.engine.lease import Postponed, outlast
 from app.ports.protocols import NEVER, Stop, Stopped, Unavailable, Unwritable
 from app.ports.records import Turn
 
@@ -24,7 +24,7 @@ class Unaffordable(Exception):
     """A conversation may not go on: what it asks next could exceed the run's budget."""
 
 
-class Overtaken(Exception):
+class Overtaken(Postponed):
     """Another worker saved a reply to this turn first; ours is charged and discarded.
 
     The lease had run out.  The second worker leaves the step to the first, because otherwise both
@@ -37,7 +37,7 @@ def ask(
     ctx: Context,
     run: Run,
     turn: Turn,
-    known: Mapping[int, Completion],
+    answers: Mapping[int, Completion],
     on_answer: Callable[[], None] = lambda: None,
     stop: Stop = NEVER,
 ) -> list[Completion]:
@@ -47,7 +47,7 @@ def ask(
       ctx: The world.
       run: Whose model is asked, and whose account pays.
       turn: With at least one prompt, and nothing booked.
-      known: What was answered when this step ran before, by place; it is not asked again.
+      answers: What was answered when this step ran before, by place; it is not asked again.
       on_answer: Called once the model has answered, before the answers are saved.
       stop: Drops what is not answered yet.
 
@@ -61,7 +61,7 @@ def ask(
         times in a row: the answers are lost.
     """
     prompts = turn.prompts
-    missing = [place for place in range(len(prompts)) if place not in known]
+    missing = [place for place in range(len(prompts)) if place not in answers]
     if missing:
         if stop.asked:
             raise Stopped("the proposal was withdrawn before its model was asked")
@@ -80,22 +80,22 @@ def ask(
                 fresh = dict(zip(missing, completions, strict=True))
                 note(
                     model=completions[0].model,
-                    prompt_tokens=sum(each.prompt_tokens for each in completions),
-                    completion_tokens=sum(each.completion_tokens for each in completions),
+                    prompt_tokens=sum(reply.prompt_tokens for reply in completions),
+                    completion_tokens=sum(reply.completion_tokens for reply in completions),
                 )
             on_answer()
         except Unavailable as error:
             answered = {missing[place]: completion for place, completion in error.answered.items()}
             unheard = [prompts[place] for place in missing if place not in answered]
-            _save(ctx, _answered(run, turn, answered, lost(run, unheard, error.unanswered)))
+            _save(ctx, _with_answers(run, turn, answered, lost(run, unheard, error.unanswered)))
             error.answered = answered
             raise
-        _save(ctx, _answered(run, turn, fresh))
-        known = {**known, **fresh}
-    return [known[place] for place in range(len(prompts))]
+        _save(ctx, _with_answers(run, turn, fresh))
+        answers = {**answers, **fresh}
+    return [answers[place] for place in range(len(prompts))]
 
 
-def _answered(
+def _with_answers(
     run: Run, turn: Turn, answered: Mapping[int, Completion], lost: Price = NOTHING
 ) -> Turn:
     """Returns a turn with its answers, by place, and with what they and others may have taken."""
@@ -111,14 +111,14 @@ def _answered(
 def _save(ctx: Context, turn: Turn) -> None:
     if not any(turn.completions) and turn.booked == Charge():
         return
-    kind, work = ("save", turn.cohort.run), partial(_overtaken, ctx)
-    saving = partial(_at_last, partial(ctx.share, kind, [turn], work))
-    [overtaken] = outlasting(ctx, saving, _ROOM_SECONDS)
+    kind, work = ("save", turn.cohort.run), partial(_save_turns, ctx)
+    saving = partial(_save_at_last, partial(ctx.process.share, kind, [turn], work))
+    [overtaken] = outlast(ctx, saving, _ROOM_SECONDS)
     if overtaken:
         raise Overtaken(f"turn {turn.number} of cohort {turn.cohort.id} was answered before")
 
 
-def _at_last(save: Callable[[], list[bool]]) -> list[bool]:
+def _save_at_last(save: Callable[[], list[bool]]) -> list[bool]:
     """Saves, again and again while the ledger cannot be reached: a paid reply is not lost."""
     for _ in range(TRIES - 1):
         try:
@@ -130,9 +130,8 @@ def _at_last(save: Callable[[], list[bool]]) -> list[bool]:
     return save()
 
 
-def _overtaken(ctx: Context, turns: Sequence[Turn]) -> list[bool]:
+def _save_turns(ctx: Context, turns: Sequence[Turn]) -> list[bool]:
     """Saves turns; returns for each whether another worker's replies to it were stored first."""
     with ctx.store.begin() as tx:
-        stored = tx.completions.save(turns)
-    late = stored()
+        late = tx.completions.save(turns)
     return [any(other is turn for other in late) for turn in turns]

@@ -69,26 +69,21 @@ def shared_capacity(tx: Transaction, run: Run) -> Capacity:
     capacity = tx.workers.capacity()
     runs = tx.proposals.in_flight()
     model, sandbox = capacity.model, capacity.sandbox
-    if len(runs) > 1 and any(each.run == run.id for each in runs):
-        weights = {each.run: each.weight for each in runs}
+    if len(runs) > 1 and any(one.run == run.id for one in runs):
+        weights = {one.run: one.weight for one in runs}
         if model is not None:
-            generating = {each.run: each.generating for each in runs}
+            generating = {one.run: one.generating for one in runs}
             model = share(run.id, weights, generating, model)
         if sandbox is not None:
-            evaluating = {each.run: each.evaluating for each in runs}
+            evaluating = {one.run: one.evaluating for one in runs}
             sandbox = share(run.id, weights, evaluating, sandbox)
     if limit is not None:
         sandbox = limit if sandbox is None else min(limit, sandbox)
     return Capacity(model, sandbox)
 
 
-def resized(
-    tx: Transaction, run: Run, measures: Pressure, capacity: Capacity, *, most: int, least: int
-) -> Run:
-    """Returns the run with the limits that hold now; stores them where they differ."""
+def resized(run: Run, measures: Pressure, capacity: Capacity, *, most: int, least: int) -> Run:
+    """Returns the run with the limits that hold now."""
     flow, caps, before, sandbox = measures.flow, measures.caps, run.limits, capacity.sandbox
     limits = sized(flow, caps, before, most=most, least=least, sandbox=sandbox)
-    if limits == run.limits:
-        return run
-    tx.runs.set_limits(run.id, limits)
     return replace(run, limits=limits)

@@ -1,6 +1,6 @@
 """Briefing: the brief of an operator, from the ledger or from a problem alone."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.domain.evaluation import FailureKind
@@ -10,11 +10,11 @@ from app.domain.operator import (
     Brief,
     Child,
     Draft,
-    MeasuredPoint,
     Operator,
     ProgramRecord,
     Prompt,
 )
+from app.domain.operators.focus import in_focus
 from app.domain.problem import Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import Rules, Run
@@ -72,45 +72,55 @@ def brief_of(
     """Returns the brief of a cohort's drafts."""
     parents = sorted({p for draft in drafts for p in draft.parents})
     others = sorted({p for draft in drafts for p in draft.inspirations} - set(parents))
-    first = drafts[0].parents[0]
-    siblings: Callable[[], tuple[ProgramRecord, ...]] = tuple
-    if operator.siblings:
-        siblings = tx.programs.children(run.id, first, operator.siblings)
-    ancestry: Callable[[], Ancestry] = Ancestry
-    if operator.ancestors or operator.failures:
+    first, reads = drafts[0].parents[0], operator.reads
+    siblings: tuple[ProgramRecord, ...] = ()
+    if reads.siblings:
+        siblings = tx.programs.children(run.id, first, reads.siblings)
+    ancestry = Ancestry()
+    if reads.ancestors or reads.failures:
         ancestry = tx.programs.ancestry(
-            run.id, first, ancestors=operator.ancestors, failures=operator.failures
+            run.id, first, ancestors=reads.ancestors, failures=reads.failures
         )
-    records = tx.programs.records(run.id, [*parents, *others], measured=operator.asks_model)()
+    records = tx.programs.records(run.id, [*parents, *others], measured=operator.asks_model)
     brief = _brief(problem, run.rules, drafts, records, f"{run.seed}/{drafts[0].ordinal}")
-    points: tuple[MeasuredPoint, ...] = ()
-    if operator.points and (family := operator.family(records[first].program)):
-        points = tx.programs.points(run.id, family, operator.points)
     failed = None
-    if operator.mends and drafts[0].inspirations:
+    if reads.mended and drafts[0].inspirations:
         failed = tx.programs.failed_child(run.id, drafts[0].inspirations[0])
-    tried = tx.programs.directions(run.id, operator.directions) if operator.directions else ()
-    return replace(
-        brief, siblings=siblings(), points=points, ancestry=ancestry(), failed=failed, tried=tried
-    )
+    tried = tx.programs.directions(run.id, reads.directions) if reads.directions else ()
+    brief = replace(brief, siblings=siblings, ancestry=ancestry, failed=failed, tried=tried)
+    brief = in_focus(brief, operator.language)
+    if reads.points and (family := operator.family(brief.known[first].program)):
+        brief = replace(brief, points=tx.programs.points(run.id, family, reads.points))
+    return brief
 
 
 def unmeasured_brief(
-    problem: Problem, rules: Rules, seed: int, parent: Program, others: Sequence[Program]
+    problem: Problem,
+    rules: Rules,
+    seed: int,
+    parent: Program,
+    others: Sequence[Program],
+    language: str = "",
 ) -> Brief:
-    """Returns the brief of a run's first draft if nothing had been measured yet."""
+    """Returns the brief of a run's first draft if nothing had been measured yet.
+
+    Args:
+      problem: The problem.
+      rules: Those of the run.
+      seed: Of its random choices.
+      parent: The parent of the draft.
+      others: Its inspirations.
+      language: The only language of which the operator edits a file; "" for any.
+    """
     records = {program.id: ProgramRecord(program) for program in (parent, *others)}
     inspirations = tuple(program for program in records if program != parent.id)
     draft = Draft(0, 0, 0, 1, (parent.id,), inspirations)
-    return _brief(problem, rules, (draft,), records, f"{seed}/0")
+    return in_focus(_brief(problem, rules, (draft,), records, f"{seed}/0"), language)
 
 
 def first_prompts(operator: Operator, brief: Brief) -> list[Prompt]:
     """Returns the first prompts of an operator; [] where it asks no model."""
-    try:
-        return next(operator.converse(brief))
-    except StopIteration:
-        return []
+    return next(operator.converse(brief), [])
 
 
 def own_children(operator: Operator, brief: Brief) -> list[Child]:
@@ -145,5 +155,6 @@ def _brief(
         by_task=rules.by_task,
         roles=rules.asking.roles,
         repair_turns=rules.asking.repair_turns,
+        context=problem.context,
         seed=seed,
     )

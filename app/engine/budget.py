@@ -32,11 +32,11 @@ def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -
 
     A run that caps proposals only costs no statement here.
     """
-    each = _judges(run)
+    judges = _judges(run)
     wanted = [
         Demand(
             plan.proposals,
-            len(plan.ordinals) * _completions(ctx, run, plan.operator, each),
+            len(plan.ordinals) * _completions(ctx, run, plan.operator, judges),
             most_spent(run.budget, sum(plan.reserved)),
         )
         for plan in plans
@@ -80,12 +80,8 @@ def lost(run: Run, prompts: Sequence[Prompt], n: int) -> Price:
         return NOTHING
     ceiling = price_ceiling(run)
     prices = (unanswered_price(ceiling, prompt, 1) for prompt in prompts)
-    each = max(prices, key=_dear, default=NOTHING)
-    return Price(n * each.tokens, n * each.cost_usd)
-
-
-def _dear(price: Price) -> tuple[float, int]:
-    return price.cost_usd, price.tokens
+    dearest = max(prices, key=lambda price: (price.cost_usd, price.tokens), default=NOTHING)
+    return Price(n * dearest.tokens, n * dearest.cost_usd)
 
 
 def account(run: Run) -> Usage:
@@ -101,33 +97,28 @@ def account(run: Run) -> Usage:
 
 def _usage(ctx: Context, tx: Transaction, run: Run) -> Usage:
     waiting: Mapping[str, int] = {}
-    each, judged = _judges(run), 0
+    judges, judged = _judges(run), 0
     if capped(run.budget):
-        judged = each * tx.proposals.backlog(run.id).evaluating if each else 0
+        judged = judges * tx.proposals.backlog(run.id).evaluating if judges else 0
         waiting = tx.proposals.waiting(run.id)
         # The run is read after `waiting`, so that each proposal is counted.
         run = tx.runs.get(run.id)
-    usage = account(run)
     timed = run.budget.wall_seconds is not None
-    return Usage(
-        usage.proposals,
-        usage.tokens,
-        usage.cost_usd,
-        usage.elapsed_seconds,
-        judged + sum(n * _completions(ctx, run, name, each) for name, n in waiting.items()),
-        usage.longest_prompt_tokens,
-        tx.proposals.mean_seconds(run.id) if timed else 0.0,
-        _reserved(tx, run) if run.rules.nested else NOTHING,
+    return replace(
+        account(run),
+        waiting=judged + sum(n * _completions(ctx, run, op, judges) for op, n in waiting.items()),
+        lasts_seconds=tx.proposals.mean_seconds(run.id) if timed else 0.0,
+        reserved=_reserved(tx, run) if run.rules.nested else NOTHING,
     )
 
 
 def _reserved(tx: Transaction, run: Run) -> Price:
     """Returns what runs inside a run that go on, or are to begin, may still spend on models."""
     tokens, cost_usd = 0, 0.0
-    for each in tx.runs.inside(run.id, reserving=True):
-        most = most_spent(run.budget, each.reserved)
-        spent = Price(each.run.tokens, each.run.cost_usd) if each.run else NOTHING
-        if each.run is None or not each.run.state.final:
+    for inside in tx.runs.inside(run.id, reserving=True):
+        most = most_spent(run.budget, inside.reserved)
+        spent = Price(inside.run.tokens, inside.run.cost_usd) if inside.run else NOTHING
+        if inside.run is None or not inside.run.state.final:
             tokens += max(0, most.tokens - spent.tokens)
             cost_usd += max(0.0, most.cost_usd - spent.cost_usd)
     return Price(tokens, cost_usd)

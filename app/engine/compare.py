@@ -18,7 +18,7 @@ Similarity: TypeAlias = Callable[[str, str], float]
 """How alike two source texts are, up to 1."""
 
 
-def compared(ctx: Context, run: Run, generated: GeneratedChildren) -> GeneratedChildren:
+def compare(ctx: Context, run: Run, generated: GeneratedChildren) -> GeneratedChildren:
     """Returns children with the programs that they are too similar to; nothing is locked meanwhile.
 
     Raises:
@@ -30,22 +30,22 @@ def compared(ctx: Context, run: Run, generated: GeneratedChildren) -> GeneratedC
     with ctx.store.begin() as tx:
         fittest = tx.archive.island(run.id, cohort.island).best(COMPARED)
         others = list(tx.programs.get([elite.program for elite in fittest]).values())
-    children = {
-        place: child.program
-        for place, child in enumerate(generated.children)
-        if isinstance(child, Offspring)
-    }
-    if not others or not children:
+    programs = [one.child.program for one in generated.children if isinstance(one.child, Offspring)]
+    if not others or not programs:
         return generated
-    measure = _measure(ctx, run, [program.text for program in (*children.values(), *others)])
-    nearest = {place: _nearest(child, others, measure) for place, child in children.items()}
-    near = {place: each for place, each in nearest.items() if each and each.similarity >= least}
-    return replace(generated, near=near)
+    measure = _measure(ctx, run, [program.text for program in (*programs, *others)])
+    children = []
+    for one in generated.children:
+        if isinstance(one.child, Offspring):
+            near = _nearest(one.child.program, others, measure)
+            one = replace(one, near=near if near and near.similarity >= least else None)
+        children.append(one)
+    return replace(generated, children=children)
 
 
 def _measure(ctx: Context, run: Run, texts: Sequence[str]) -> Similarity:
     """Returns how alike two of these texts are: by their embeddings, where a model makes some."""
-    embedder = ctx.embedder(run)
+    embedder = None if ctx.embedder is None else ctx.embedder(run)
     if embedder is None:
         return similarity
     vectors = dict(zip(texts, embedder.embed(texts), strict=True))
@@ -55,9 +55,9 @@ def _measure(ctx: Context, run: Run, texts: Sequence[str]) -> Similarity:
 def _nearest(child: Program, others: Sequence[Program], measure: Similarity) -> Near | None:
     """Returns the program that a child is most similar to; one of equal fingerprint is none."""
     own = fingerprint(child)
-    found = (
+    similar = (
         Near(other.id, measure(child.text, other.text))
         for other in others
         if fingerprint(other) != own
     )
-    return max(found, key=lambda near: near.similarity, default=None)
+    return max(similar, key=lambda near: near.similarity, default=None)

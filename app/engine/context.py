@@ -1,9 +1,7 @@
 """The context of steps: the ports, the pace and the operators of a process."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
 
 from app.domain.operator import Operator
 from app.domain.problem import Problem, ProblemDigest
@@ -11,19 +9,9 @@ from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.domain.search.promotion import Gates
 from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
-from app.engine.drawn import Drawn
-from app.engine.sharing import Share, alone
+from app.engine.process import ALONE, Drawn, Process
 from app.engine.tracing import UNTRACED, Tracing
-from app.ports.protocols import (
-    NEVER,
-    Embedder,
-    Executor,
-    LanguageModel,
-    Misconfigured,
-    Sandbox,
-    Stop,
-    Store,
-)
+from app.ports.protocols import Embedder, Executor, LanguageModel, Misconfigured, Sandbox, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +33,6 @@ class Pace:
     place_seconds: float = 0.2
 
 
-LeaseKind: TypeAlias = Literal["proposal", "trial"]
-
-
-def _not_kept(kind: LeaseKind, subject: int) -> AbstractContextManager[Stop]:  # noqa: ARG001
-    return nullcontext(NEVER)
-
-
-def _no_place(run: Run) -> AbstractContextManager[Callable[[], None]]:  # noqa: ARG001
-    return nullcontext(lambda: None)
-
-
-def _not_counted(run: int) -> AbstractContextManager[None]:  # noqa: ARG001
-    return nullcontext()
-
-
-def _no_embedder(run: Run) -> None:  # noqa: ARG001
-    return None
-
-
-def _not_waited(seconds: float) -> None:  # noqa: ARG001
-    return None
-
-
-def _not_shown(trial: int, moves: Sequence[str]) -> None:  # noqa: ARG001
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class Context:
     """What every step of a process works with; built once by `app.bootstrap`.
@@ -80,19 +41,12 @@ class Context:
       model: Returns the language model a run asks, built from its settings; called only for
         operators that ask a model.
       problem: Returns a problem by digest; cached by its provider.
+      process: The process that runs the steps.
+      embedder: Returns the model that makes embeddings for a run; None where tokens are compared.
       limited: Returns a run's problem with the limits of trials that the run has now; None where
-        those that the problem was loaded with hold for all runs.
-      keep: Renews a lease for as long as the context manager is open, and yields what asks the
-        step to stop once it was withdrawn.
-      work: Counts a step for a run for as long as the context manager is open.
-      place: Waits until the model of a run takes one more conversation, and yields what gives the
-        place back before the context manager ends.
-      embedder: Returns what compares the texts of a run; None where tokens do.
-      share: Lets threads of this process that want the same transaction run it together.
-      wait: Waits for so many seconds.
+        the limits that the problem was loaded with hold for all runs.
       drawn: The parents of the children that are being made.
       tracing: Takes in what steps do for which proposals.
-      show_moves: Shows people the moves so far of the game that a trial is.
     """
 
     store: Store
@@ -102,16 +56,11 @@ class Context:
     problem: Callable[[ProblemDigest], Problem]
     operators: Mapping[str, Operator]
     pace: Pace = Pace()
-    keep: Callable[[LeaseKind, int], AbstractContextManager[Stop]] = _not_kept
-    work: Callable[[int], AbstractContextManager[None]] = _not_counted
-    place: Callable[[Run], AbstractContextManager[Callable[[], None]]] = _no_place
-    embedder: Callable[[Run], Embedder | None] = _no_embedder
-    share: Share = alone
-    wait: Callable[[float], None] = _not_waited
+    process: Process = ALONE
+    embedder: Callable[[Run], Embedder | None] | None = None
+    limited: Callable[[Run], Problem] | None = None
     drawn: Drawn = field(default_factory=Drawn)
     tracing: Tracing = UNTRACED
-    show_moves: Callable[[int, Sequence[str]], None] = _not_shown
-    limited: Callable[[Run], Problem] | None = None
 
     def measured(self, run: Run) -> Problem:
         """Returns the run's problem, by whose limits its trials are run."""

@@ -1,7 +1,7 @@
 """Entering: children enter the ledger, each once, and their cohorts advance."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self, TypeAlias
 
@@ -14,6 +14,7 @@ from app.engine.advance import Advance, advance, closes, emit_cut, emit_failed
 from app.engine.context import Context
 from app.engine.enqueue import enqueue
 from app.engine.games import emit_closed
+from app.engine.lease import save
 from app.ports.ledger import Transaction
 from app.ports.records import LeasedProposals, MemberResult
 
@@ -44,118 +45,107 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True)
-class GeneratedChildren:
-    """Proposals with their children.
+class GeneratedChild:
+    """A member, with its draft, and its child.
 
     Attributes:
-      leased: The proposals, with their drafts.
-      children: One a member.
-      fingerprints: One a child; "" where there is no program.
-      near: By place, the programs that children are too similar to.
+      claim: What the child claims; None where there is no program.
+      near: A program that the child is too similar to, if any.
     """
 
+    member: Member
+    child: Child | Unasked
+    claim: Claim | None
+    near: Near | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedChildren:
+    """Proposals with their children, one a member."""
+
     leased: LeasedProposals
-    children: Sequence[Child | Unasked]
-    fingerprints: Sequence[str]
-    near: Mapping[int, Near] = field(default_factory=dict)
+    children: Sequence[GeneratedChild]
 
     @classmethod
     def of(cls, leased: LeasedProposals, children: Sequence[Child | Unasked]) -> Self:
         """Takes the fingerprints now, while nothing is locked."""
-        prints = [fingerprint(c.program) if isinstance(c, Offspring) else "" for c in children]
-        return cls(leased, children, prints)
-
-    @property
-    def members(self) -> tuple[Member, ...]:
-        return self.leased.cohort.members
-
-    @property
-    def claims(self) -> list[Claim | None]:
-        """What each child claims; None where there is no program."""
-        return [
-            (member.draft.epoch if member.draft else 0, digest) if digest else None
-            for member, digest in zip(self.members, self.fingerprints, strict=True)
-        ]
+        pairs = zip(leased.cohort.members, children, strict=True)
+        return cls(leased, [GeneratedChild(m, child, _claim(m, child)) for m, child in pairs])
 
 
-def enter(ctx: Context, run: Run, generated: Sequence[GeneratedChildren]) -> None:
+def _claim(member: Member, child: Child | Unasked) -> Claim | None:
+    if not isinstance(child, Offspring):
+        return None
+    return (member.draft.epoch if member.draft else 0, fingerprint(child.program))
+
+
+def enter_children(ctx: Context, run: Run, generated: Sequence[GeneratedChildren]) -> None:
     """Enters the children of proposals of a run, each once, and advances their cohorts."""
-    proposals = [member.id for each in generated for member in each.members]
+    proposals = [entering.member.id for one in generated for entering in one.children]
+    entering, enqueueing = partial(_enter_once, ctx), partial(enqueue, ctx)
     with ctx.tracing.span("enter", run, proposals=proposals):
-        ctx.share(("enter", run.id), generated, partial(_enter, ctx), partial(enqueue, ctx))
+        save(ctx, run, ("enter", run.id), generated, entering, enqueueing)
 
 
-def _enter(ctx: Context, generated: Sequence[GeneratedChildren]) -> list[Advance | None]:
-    distinct = {proposals.leased.id: proposals for proposals in generated}
-    children = [child for proposals in distinct.values() for child in proposals.children]
+def _enter_once(ctx: Context, generated: Sequence[GeneratedChildren]) -> list[Advance | None]:
+    distinct = {proposals.leased.id: proposals for proposals in generated}.values()
+    children = [entering for proposals in distinct for entering in proposals.children]
+    programs = [one.child.program for one in children if isinstance(one.child, Offspring)]
     with ctx.store.begin() as tx:
-        tx.programs.put([child.program for child in children if isinstance(child, Offspring)])
-        run, planned = tx.cohorts.lock_planned(
-            [member.id for proposals in distinct.values() for member in proposals.members]
-        )
-        left = [_left(proposals, planned) for proposals in distinct.values()]
-        entered = _entered(ctx, tx, run, [proposals for proposals in left if proposals.members])
+        tx.programs.put(programs)
+        run, planned = tx.cohorts.lock_planned([entering.member.id for entering in children])
+        # The others were settled meanwhile.
+        new = [
+            replace(one, children=[child for child in one.children if child.member.id in planned])
+            for one in distinct
+        ]
+        advances = _enter_planned(ctx, tx, run, [one for one in new if one.children])
         if run.reason:
             tx.runs.explain(run.id, "")
-    return [entered.pop(proposals.leased.cohort.id, None) for proposals in generated]
+    return [advances.pop(proposals.leased.cohort.id, None) for proposals in generated]
 
 
-def _left(generated: GeneratedChildren, planned: set[int]) -> GeneratedChildren:
-    """Returns the children of members that have none yet; the others were settled meanwhile."""
-    kept = [place for place, member in enumerate(generated.members) if member.id in planned]
-    if len(kept) == len(generated.members):
-        return generated
-    cohort = generated.leased.cohort
-    members = tuple(cohort.members[place] for place in kept)
-    return GeneratedChildren(
-        replace(generated.leased, cohort=replace(cohort, members=members)),
-        [generated.children[place] for place in kept],
-        [generated.fingerprints[place] for place in kept],
-        {n: generated.near[place] for n, place in enumerate(kept) if place in generated.near},
-    )
-
-
-def _entered(
+def _enter_planned(
     ctx: Context, tx: Transaction, run: Run, generated: Sequence[GeneratedChildren]
 ) -> dict[CohortId, Advance]:
     if not generated:
         return {}
-    wanted = {claim for proposals in generated for claim in proposals.claims if claim}
-    free = tx.programs.claim_fingerprints(run.id, sorted(wanted))
+    strategy = ctx.strategy(run)
+    claims = {one.claim for proposals in generated for one in proposals.children if one.claim}
+    free = tx.programs.claim_fingerprints(run.id, sorted(claims))
     results: list[MemberResult] = []
     cohorts: dict[CohortId, Cohort] = {}
     sizes: dict[CohortId, int] = {}
     for proposals in generated:
-        rows = zip(proposals.members, proposals.children, proposals.claims, strict=True)
         cohort = proposals.leased.cohort
-        mine = [
-            _entry(tx, run, cohort, m, child, claim, free, proposals.near.get(place))
-            for place, (m, child, claim) in enumerate(rows)
-        ]
-        results += mine
-        pairs = zip(proposals.members, mine, strict=True)
-        members = tuple(_member(cohort, m, r) for m, r in pairs)
-        before = cohorts[cohort.id].members if cohort.id in cohorts else ()
-        cohorts[cohort.id] = replace(cohort, members=(*before, *members))
+        members = list(cohorts[cohort.id].members) if cohort.id in cohorts else []
+        for entering in proposals.children:
+            result = _enter_child(tx, run, cohort, entering, free)
+            results.append(result)
+            members.append(_entered_member(cohort, entering.member, result))
+        cohorts[cohort.id] = replace(cohort, members=tuple(members))
         sizes[cohort.id] = proposals.leased.size
     tx.cohorts.enter(list(cohorts.values()), results)
-    complete = _complete(tx, cohorts, sizes)
-    going = [cohort for cohort in complete.values() if cohort.living]
-    advances = advance(ctx, tx, run, going) if going else {}
+    parts = [cohort for cohort in cohorts.values() if len(cohort.members) < sizes[cohort.id]]
+    # Of these cohorts only some members are here; they are read with all members and trials.
+    read = tx.cohorts.contents(parts) if parts else []
+    complete = {**cohorts, **{cohort.id: cohort for cohort in read}}
+    living = [cohort for cohort in complete.values() if cohort.living]
+    advances = advance(ctx, tx, run, strategy, living) if living else {}
     for cohort in complete.values():
-        if not cohort.living and closes(ctx.strategy(run), cohort, ()):
-            emit_closed(tx, run, ctx.problem(run.problem), cohort)
-    return {
-        cohort: _with_settled(
-            advances.get(cohort)
-            or Advance(run, closed=closes(ctx.strategy(run), complete[cohort], ())),
-            entered,
-        )
-        for cohort, entered in cohorts.items()
-    }
+        if not cohort.living:
+            closed = closes(strategy, cohort, ())
+            advances[cohort.id] = Advance(run, closed=closed)
+            if closed:
+                emit_closed(tx, run, ctx.problem(run.problem), cohort)
+    for cohort in cohorts.values():
+        before = advances[cohort.id]
+        settled = tuple(member for member in cohort.members if member.state.final)
+        advances[cohort.id] = replace(before, settled=(*settled, *before.settled))
+    return advances
 
 
-def _member(cohort: Cohort, member: Member, result: MemberResult) -> Member:
+def _entered_member(cohort: Cohort, member: Member, result: MemberResult) -> Member:
     """Returns a member as it enters; a seed, whose draft names it, is no child of itself."""
     draft = member.draft
     if cohort.seeding and draft is not None:
@@ -163,46 +153,23 @@ def _member(cohort: Cohort, member: Member, result: MemberResult) -> Member:
     return replace(member, state=result.state, program=result.program, draft=draft)
 
 
-def _complete(
-    tx: Transaction, cohorts: Mapping[CohortId, Cohort], sizes: Mapping[CohortId, int]
-) -> dict[CohortId, Cohort]:
-    """Returns cohorts with all their members and trials, read where only some members are here."""
-    parts = [cohort for cohort in cohorts.values() if len(cohort.members) < sizes[cohort.id]]
-    read = tx.cohorts.contents(parts) if parts else []
-    return {**cohorts, **{cohort.id: cohort for cohort in read}}
-
-
-def _with_settled(before: Advance, cohort: Cohort) -> Advance:
-    """Returns an advance with the members that settled as they entered."""
-    settled = tuple(member for member in cohort.members if member.state.final)
-    return replace(before, settled=(*settled, *before.settled))
-
-
-def _entry(
-    tx: Transaction,
-    run: Run,
-    cohort: Cohort,
-    member: Member,
-    child: Child | Unasked,
-    claim: Claim | None,
-    free: set[Claim],
-    near: Near | None,
+def _enter_child(
+    tx: Transaction, run: Run, cohort: Cohort, entering: GeneratedChild, free: set[Claim]
 ) -> MemberResult:
-    """Returns how a member enters; takes its child's claim out of those that are free."""
+    """Emits the event of a member that settles now; removes the claim of its child from `free`."""
+    member, child = entering.member, entering.child
     if isinstance(child, Unasked):
-        emit_cut(tx, run, cohort, member, CutReason.CANCELLED, child.reason)
-        return MemberResult(member.id, State.CUT, cut=CutReason.CANCELLED)
+        return emit_cut(tx, run, cohort, member, CutReason.CANCELLED, child.reason)
     if isinstance(child, Failure):
-        emit_failed(tx, run, cohort, member, child.kind)
-        return MemberResult(member.id, State.FAILED, failure=child)
+        return emit_failed(tx, run, cohort, member, child)
     entered = MemberResult(
         member.id, State.TESTING, child.program.id, child.changes, point=child.point
     )
-    if claim not in free:
+    if entering.claim not in free:
         emit_cut(tx, run, cohort, member, CutReason.DUPLICATE, "duplicate")
         return replace(entered, state=State.CUT, cut=CutReason.DUPLICATE)
-    free.remove(claim)
-    if near is not None:
-        emit_cut(tx, run, cohort, member, CutReason.SIMILAR, str(near))
+    free.remove(entering.claim)
+    if entering.near is not None:
+        emit_cut(tx, run, cohort, member, CutReason.SIMILAR, str(entering.near))
         return replace(entered, state=State.CUT, cut=CutReason.SIMILAR)
     return entered

@@ -1,20 +1,20 @@
 """Evaluate: trials are run in the sandbox, and their cohorts advance."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Outcome
-from app.domain.run import Run, RunState
+from app.domain.run import Run
 from app.domain.search.cohort import TrialId
 from app.domain.search.shares import next_run
 from app.engine.advance import Advance, advance
-from app.engine.attempt import carry_out, outlasting, stop
 from app.engine.context import Context, Pace
 from app.engine.enqueue import enqueue
-from app.engine.validation import validated
-from app.ports.ledger import Exhausted, Transaction
+from app.engine.lease import claim_shared, leased, save
+from app.engine.validation import emit_validated
+from app.ports.ledger import Transaction
 from app.ports.protocols import Starved, Stop, Stopped
 from app.ports.records import VALIDATE, LeasedTrial, TrialQueue, TrialResult
 
@@ -25,15 +25,15 @@ _LOST = "the game was begun {} times and never ended"
 
 
 @dataclass(frozen=True, slots=True)
-class _Lease:
-    """What one message led to.
+class _Place:
+    """A place in a sandbox, as one message found it.
 
     Attributes:
-      trials: What was leased, of one run: the trials that the message names, or others.
+      claimed: Trials of one run that were leased: those that the message names, or others.
       left: Trials that the message names and that still wait.
     """
 
-    trials: tuple[tuple[Run, LeasedTrial], ...] = ()
+    claimed: tuple[tuple[Run, LeasedTrial], ...] = ()
     left: tuple[TrialId, ...] = ()
 
 
@@ -46,27 +46,37 @@ def evaluate(ctx: Context, *trials: TrialId) -> None:
     Idempotent: the first evaluation recorded stays.
 
     Raises:
-      Unavailable: See `attempt`.
+      Unavailable: See `app.engine.lease.leased`.
     """
     left = trials
     for _ in range(TURNS):
-        try:
-            claiming = partial(ctx.share, "lease a place", [left], partial(_leased, ctx))
-            [lease] = outlasting(ctx, claiming, ctx.pace.redeliver_seconds)
-        except Exhausted as error:
-            stop(ctx, error.run, RunState.FAILED, f"trial {error.subject}: {error}")
+        places = claim_shared(ctx, "trial", "lease a place", [left], partial(_lease_due, ctx))
+        if not places:
             continue
-        if lease.trials:
-            carry_out(ctx, "trial", lease.trials, _evaluations, record)
-        left = lease.left
+        [place] = places
+        if place.claimed:
+            _evaluate_leased(ctx, place.claimed)
+        left = place.left
         if not left:
             return
-        if not lease.trials:
-            ctx.wait(ctx.pace.place_seconds)
+        if not place.claimed:
+            ctx.process.wait(ctx.pace.place_seconds)
     ctx.executor.submit("evaluate", left, together=len(trials))
 
 
-def _leased(ctx: Context, messages: Sequence[Sequence[TrialId]]) -> list[_Lease]:
+def _evaluate_leased(ctx: Context, claimed: Sequence[tuple[Run, LeasedTrial]]) -> None:
+    with leased(ctx, "trial", claimed) as work:
+        # A run whose recipe is not installed here is paused before it costs anything.
+        ctx.recipe(work.run)
+        results: list[TrialResult] = []
+        for trial, stop in work:
+            with work.attempt(trial, stop):
+                results.append(evaluate_trial(ctx, work.run, trial, stop))
+        if results:
+            record_results(ctx, work.run, results)
+
+
+def _lease_due(ctx: Context, messages: Sequence[Sequence[TrialId]]) -> list[_Place]:
     """Leases trials for each message, in one transaction."""
     with ctx.store.begin() as tx:
         queues = tx.trials.queues([trial for message in messages for trial in message])
@@ -76,12 +86,10 @@ def _leased(ctx: Context, messages: Sequence[Sequence[TrialId]]) -> list[_Lease]
             queues = [_without(queue, trials) for queue in queues]
             due.append((trials, left))
         wanted = [trial for trials, _ in due for trial in trials]
-        claimed = {
-            trial.id: (run, trial)
-            for run, trial in (claim_trials(tx, wanted, ctx.pace) if wanted else [])
-        }
+        leased = claim_trials(tx, wanted, ctx.pace) if wanted else []
+    claimed = {trial.id: (run, trial) for run, trial in leased}
     return [
-        _Lease(tuple(claimed[trial] for trial in trials if trial in claimed), left)
+        _Place(tuple(claimed[trial] for trial in trials if trial in claimed), left)
         for trials, left in due
     ]
 
@@ -120,17 +128,15 @@ def claim_trials(
     return tx.trials.claim(trials, pace.lease_seconds, attempts=pace.attempts)
 
 
-def _evaluations(
-    ctx: Context, run: Run, leased: Sequence[LeasedTrial], stops: Sequence[Stop]
-) -> Iterator[TrialResult | None]:
-    for trial, withdrawal in zip(leased, stops, strict=True):
-        try:
-            yield None if withdrawal.asked else _evaluation(ctx, run, trial, withdrawal)
-        except Stopped:
-            yield None
+def evaluate_trial(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> TrialResult:
+    """Runs a trial in the sandbox; one that was begun too often is recorded as lost.
 
-
-def _evaluation(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> TrialResult:
+    Raises:
+      Stopped: It was withdrawn.
+      Starved: The machine had too little processor time for it, and it may be tried again.
+    """
+    if stop.asked:
+        raise Stopped("the trial was withdrawn before it began")
     problem = ctx.measured(run)
     measured = replace(trial.trial, stage=trial.trial.measures)
     if trial.attempt > ctx.pace.attempts:
@@ -139,7 +145,7 @@ def _evaluation(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> Trial
         return TrialResult(trial.id, trial.cohort, evaluation)
     job = problem.prepare(measured, trial.programs)
     seed = (job.seed + trial.trial.repetition) % 2**32
-    watch = partial(ctx.show_moves, trial.id) if job.game else None
+    watch = partial(ctx.process.show_moves, trial.id) if job.game else None
     job = replace(job, seed=seed, reuse=run.rules.search.reuse, watch=watch)
     stage, attempt = trial.trial.stage, trial.attempt
     with ctx.tracing.span("evaluate", run, trials=[trial.id], stage=stage, attempt=attempt) as note:
@@ -161,13 +167,14 @@ def _evaluation(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> Trial
     return TrialResult(trial.id, trial.cohort, evaluation)
 
 
-def record(ctx: Context, run: Run, results: Sequence[TrialResult]) -> None:
+def record_results(ctx: Context, run: Run, results: Sequence[TrialResult]) -> None:
     """Records the first result of each trial, and advances the cohorts."""
+    recording, enqueueing = partial(_record, ctx), partial(enqueue, ctx)
     with ctx.tracing.span("record", run, trials=[result.id for result in results]):
-        ctx.share(("record", run.id), results, partial(_recorded, ctx), partial(enqueue, ctx))
+        save(ctx, run, ("record", run.id), results, recording, enqueueing)
 
 
-def _recorded(ctx: Context, results: Sequence[TrialResult]) -> list[Advance | None]:
+def _record(ctx: Context, results: Sequence[TrialResult]) -> list[Advance | None]:
     with ctx.store.begin() as tx:
         recorded = tx.trials.record(results)
         if recorded is None:
@@ -175,9 +182,9 @@ def _recorded(ctx: Context, results: Sequence[TrialResult]) -> list[Advance | No
         run, cohorts = recorded
         validating = [cohort for cohort in cohorts if cohort.operator == VALIDATE]
         searching = [cohort for cohort in cohorts if cohort.operator != VALIDATE]
-        advances = dict(validated(tx, run, validating))
+        advances = emit_validated(tx, run, validating)
         if searching:
-            advances |= advance(ctx, tx, run, searching)
+            advances |= advance(ctx, tx, run, ctx.strategy(run), searching)
         if run.reason:
             tx.runs.explain(run.id, "")
     return [advances.pop(result.cohort, None) for result in results]

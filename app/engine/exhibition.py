@@ -47,13 +47,13 @@ class Exhibition:
 
     def shown(self, moves: Iterable[str]) -> Position:
         """Returns the position after some moves; see `Forfeit`."""
-        return self._asked("show", moves)
+        return self._ask("show", moves)
 
     def answered(self, moves: Iterable[str]) -> Position:
         """Returns the position after some moves and the program's answer; see `Forfeit`."""
-        return self._asked("move", moves)
+        return self._ask("move", moves)
 
-    def _asked(self, what: str, moves: Iterable[str]) -> Position:
+    def _ask(self, what: str, moves: Iterable[str]) -> Position:
         job = self.problem.prepare(
             self.problem.trials_of(self.program.id, self.problem.stages[0])[0],
             {self.program.id: self.program},
@@ -63,10 +63,10 @@ class Exhibition:
             failure = outcome.failure
             detail = f"{failure.kind.value}: {failure.shown}" if failure else "no result"
             raise Forfeit(f"the program lost: {detail}")
-        found = json.loads(outcome.result)["metrics"]
+        metrics = json.loads(outcome.result)["metrics"]
         try:
-            legal = tuple(str(move) for move in found["legal"])
-            texts = [str(found[name]) for name in ("position", "move", "over")]
+            legal = tuple(str(move) for move in metrics["legal"])
+            texts = [str(metrics[name]) for name in ("position", "move", "over")]
         except (KeyError, TypeError) as error:
             raise Forfeit(f"`{TURN}` of the evaluator returned no position: {error!r}") from error
         position, move, over = texts

@@ -19,7 +19,7 @@ SEEDING = "seed"
 """The operator of a run's first cohort: its children are their parents."""
 
 
-def found(
+def found_run(
     ctx: Context, tx: Transaction, problem: Problem, new: NewRun, seeds: Sequence[ProgramId]
 ) -> tuple[Run, list[ProposalId]]:
     """Creates a run and the cohort of its seeds, which are in the ledger.
@@ -34,7 +34,7 @@ def found(
     seeding = Plan(
         0, SEEDING, tuple(d.ordinal for d in drafts), drafts, seeding=True, together=True
     )
-    run = _with_learnt_operators(ctx, tx, tx.runs.add(new), problem)
+    run = _learn_operators(ctx, tx, tx.runs.add(new), problem)
     loaded = replace(ctx, problem=lambda digest: problem)  # noqa: ARG005  not committed yet
     if run.rules.recipe and loaded.strategy(run).ranking is Ranking.RELATIVE:
         tx.runs.set_ranking(run.id, Ranking.RELATIVE)
@@ -46,8 +46,8 @@ def found(
     return run, proposals
 
 
-def _with_learnt_operators(ctx: Context, tx: Transaction, run: Run, problem: Problem) -> Run:
-    """Returns a run whose operators have the weights that earlier runs suggest for its models."""
+def _learn_operators(ctx: Context, tx: Transaction, run: Run, problem: Problem) -> Run:
+    """Gives the operators of a run the weights that earlier runs suggest for its models."""
     if not run.rules.search.learn_forms:
         return run
     forms = [name for name in run.operators if ctx.operators[name].form]

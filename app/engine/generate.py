@@ -1,7 +1,6 @@
 """Generate: parents are drawn, the operator makes children of them, and they enter the ledger."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
@@ -16,32 +15,50 @@ from app.domain.search.cohort import Cohort, ProposalId
 from app.domain.search.model_mix import WINDOW, addressed, answered_by
 from app.domain.search.refining import assigned, scheduled
 from app.domain.search.strategy import Strategy
-from app.engine.ask import Overtaken, Unaffordable, ask
-from app.engine.attempt import attempt
+from app.engine.ask import Unaffordable, ask
 from app.engine.briefing import brief_of, draft_of
-from app.engine.compare import compared
+from app.engine.compare import compare
 from app.engine.context import Context, Pace
-from app.engine.enter import GeneratedChildren, Unasked, enter
-from app.engine.inside import searched
+from app.engine.enter import GeneratedChildren, Unasked, enter_children
+from app.engine.inside import search_inside
+from app.engine.lease import Postponed, Work, lease, leased
+from app.engine.process import ALONE
 from app.ports.ledger import Transaction
-from app.ports.protocols import NEVER, Misconfigured, PromptTooLong, Stop, Stopped
+from app.ports.protocols import NEVER, Misconfigured, PromptTooLong, Stop
 from app.ports.records import Asker, LeasedProposals, Turn
 
 
 def generate(ctx: Context, *proposals: ProposalId) -> None:
     """Generates children for proposals of one run, one after the other, and enters them together.
 
+    Parents that are not drawn yet are drawn once the model has a place for their prompts.
     Idempotent, and harmless when another worker does the same.
 
     Raises:
-      Unavailable: See `attempt`.
+      Unavailable: See `app.engine.lease.leased`.
     """
-    attempt(ctx, "proposal", proposals, _claim, _children, enter)
+    claimed = lease(ctx, "proposal", proposals, claim_proposals)
+    if not claimed:
+        return
+    with leased(ctx, "proposal", claimed) as work:
+        run, strategy = work.run, ctx.strategy(work.run)
+        asking = any(ctx.operators[one.cohort.operator].asks_model for one in work.subjects)
+        place = (ctx.process if asking else ALONE).take_place(run)
+        children: list[GeneratedChildren] = []
+        with place as answered, ctx.drawn.counting(run.id) as count:
+            briefed = brief_proposals(ctx, work, strategy, count)
+            for subject, stop in work:
+                with work.attempt(subject, stop):
+                    asked = replace(briefed[subject.id], answered=answered, stop=stop)
+                    children.append(generate_children(ctx, asked))
+        if children:
+            enter_children(ctx, run, children)
 
 
-def _claim(
+def claim_proposals(
     tx: Transaction, proposals: Sequence[ProposalId], pace: Pace
 ) -> list[tuple[Run, LeasedProposals]]:
+    """Leases proposals."""
     return tx.proposals.claim(proposals, pace.lease_seconds, attempts=pace.attempts)
 
 
@@ -80,47 +97,53 @@ class Briefed:
         return replace(self.leased, cohort=replace(cohort, members=members))
 
 
-def _children(
-    ctx: Context, run: Run, leased: Sequence[LeasedProposals], stops: Sequence[Stop]
-) -> Iterator[GeneratedChildren | None]:
-    """Yields the children of proposals, in order.
+def brief_proposals(
+    ctx: Context,
+    work: Work[LeasedProposals],
+    strategy: Strategy,
+    count: Callable[[ProgramId], None],
+) -> dict[ProposalId, Briefed]:
+    """Draws parents where none were drawn before, counts them, and returns the briefs by lease."""
+    run, briefed = work.run, {}
+    problem = ctx.problem(run.problem)
+    with ctx.store.begin() as tx:
+        for leased in work.subjects:
+            cohort, operator = leased.cohort, ctx.operators[leased.cohort.operator]
+            again = all(member.draft is not None for member in cohort.members)
+            drafts = _draw_drafts(ctx, tx, run, strategy, cohort, count)
+            brief = brief_of(tx, run, problem, operator, drafts)
+            if operator.asks_model and not again and not strategy.phases:
+                brief = scheduled(brief, run.rules.asking.refining)
+            answers = tx.completions.of_conversation(leased.id, Asker.OPERATOR) if again else {}
+            models = _draw_models(tx, run, brief.drafts) if operator.asks_model else {}
+            briefed[leased.id] = Briefed(run, leased, brief, answers, models)
+    return briefed
 
-    Parents that are not drawn yet are drawn once the model has a place for their prompts.
+
+def generate_children(ctx: Context, work: Briefed) -> GeneratedChildren:
+    """Lets the operator make the children of proposals, and compares them with their island.
+
+    Raises:
+      Postponed: The proposals wait for a run inside, or another worker saved replies first.
+      Stopped: They were withdrawn.
     """
-    asking = any(ctx.operators[each.cohort.operator].asks_model for each in leased)
-    place = ctx.place(run) if asking else nullcontext(lambda: None)
-    with place as answered, ctx.drawn.counting(run.id) as count:
-        with ctx.store.begin() as tx:
-            briefed = [_briefed(ctx, tx, run, proposals, count) for proposals in leased]
-        for work, stop in zip(briefed, stops, strict=True):
-            yield _bred(ctx, replace(work, answered=answered, stop=stop))
-
-
-def _bred(ctx: Context, work: Briefed) -> GeneratedChildren | None:
     cohort = work.leased.cohort
     proposals = [member.id for member in cohort.members]
     try:
         with ctx.tracing.span("generate", work.run, proposals=proposals, operator=cohort.operator):
-            found = _searched(ctx, work)
-            if found is None:
-                return None
-            children = _importable(ctx, found, converse(ctx, found))
-            return compared(ctx, work.run, GeneratedChildren.of(work.drafted, children))
-    except (Overtaken, Stopped):
-        return None
+            child, searches = None, ctx.operators[cohort.operator].searches
+            if searches:
+                child = search_inside(ctx, work.run, work.leased, work.brief.drafts[0])
+                work = replace(work, brief=replace(work.brief, found=child))
+            if child is not None or not searches:
+                children = _check_imports(ctx, work, converse(ctx, work))
+                return compare(ctx, work.run, GeneratedChildren.of(work.drafted, children))
     except Unaffordable as error:
         return GeneratedChildren.of(work.drafted, [Unasked(str(error)) for _ in work.brief.drafts])
+    raise Postponed(f"proposal {work.leased.id} waits for the run inside it")
 
 
-def _searched(ctx: Context, work: Briefed) -> Briefed | None:
-    """Returns the work with what a run inside found, if its operator wants one; None before."""
-    if not ctx.operators[work.leased.cohort.operator].searches:
-        return work
-    child = searched(ctx, work.run, work.leased, work.brief.drafts[0])
-    return None if child is None else replace(work, brief=replace(work.brief, found=child))
-
-
-def _importable(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> list[Child]:
+def _check_imports(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> list[Child]:
     """Returns children with a failure for each that the import policy refuses."""
     if briefed.leased.cohort.seeding:
         return list(children)
@@ -133,28 +156,7 @@ def _importable(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> li
     ]
 
 
-def _briefed(
-    ctx: Context,
-    tx: Transaction,
-    run: Run,
-    leased: LeasedProposals,
-    count: Callable[[ProgramId], None],
-) -> Briefed:
-    """Returns proposals with their brief; draws and counts parents where none were drawn before."""
-    cohort = leased.cohort
-    again = all(member.draft is not None for member in cohort.members)
-    strategy = ctx.strategy(run)
-    drafts = _drafts(ctx, tx, run, strategy, cohort, count)
-    problem, operator = ctx.problem(run.problem), ctx.operators[cohort.operator]
-    brief = brief_of(tx, run, problem, operator, drafts)
-    if operator.asks_model and not again and not strategy.phases:
-        brief = scheduled(brief, run.rules.asking.refining)
-    answers = tx.completions.of_conversation(leased.id, Asker.OPERATOR) if again else {}
-    models = _models(tx, run, brief.drafts) if operator.asks_model else {}
-    return Briefed(run, leased, brief, answers, models)
-
-
-def _models(tx: Transaction, run: Run, drafts: Sequence[Draft]) -> dict[int, str]:
+def _draw_models(tx: Transaction, run: Run, drafts: Sequence[Draft]) -> dict[int, str]:
     """Returns the model that is drawn for each draft whose role has a mix to draw from."""
     mixes = run.rules.asking.mixes
     roles = mixes.keys() & {draft.role for draft in drafts}
@@ -166,7 +168,7 @@ def _models(tx: Transaction, run: Run, drafts: Sequence[Draft]) -> dict[int, str
     }
 
 
-def _drafts(
+def _draw_drafts(
     ctx: Context,
     tx: Transaction,
     run: Run,
@@ -183,10 +185,9 @@ def _drafts(
     drafts = list[Draft]()
     for number, member in enumerate(cohort.members):
         if operator.form and number % run.rules.search.samples:
-            count(drafts[-1].parents[0])
-            drafts.append(replace(drafts[-1], ordinal=member.ordinal))
-            continue
-        draft = draft_of(tx, run, strategy, operator, island, member.ordinal)
+            draft = replace(drafts[-1], ordinal=member.ordinal)
+        else:
+            draft = draft_of(tx, run, strategy, operator, island, member.ordinal)
         count(draft.parents[0])
         drafts.append(draft)
     return tuple(drafts)
@@ -212,18 +213,18 @@ def converse(ctx: Context, briefed: Briefed) -> list[Child]:
     while True:
         brief = briefed.brief
         try:
-            children = _conversed(ctx, briefed, replies)
+            children = _converse(ctx, briefed, replies)
         except _Overlong as error:
             rules = replace(brief.prompts, max_prompt_tokens=error.longest)
             briefed = replace(briefed, brief=replace(brief, prompts=rules))
             continue
-        taken = _taken(ctx, briefed, children) - brief.taken
+        taken = _read_taken(ctx, briefed, children) - brief.taken
         if not taken:
             return children
         briefed = replace(briefed, brief=replace(brief, taken=brief.taken | taken))
 
 
-def _taken(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> frozenset[str]:
+def _read_taken(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> frozenset[str]:
     """Returns the fingerprints of children that the run has already, where another can be asked."""
     operator, brief = ctx.operators[briefed.leased.cohort.operator], briefed.brief
     if not (operator.asks_model and operator.repairs and brief.repair_turns):
@@ -234,28 +235,28 @@ def _taken(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> frozens
         for member, draft, child in pairs
         if isinstance(child, Offspring)
     ]
+    if not claims:
+        return frozenset()
     run = briefed.run.id
-    taken = ctx.share(("taken", run), claims, partial(_are_taken, ctx, run)) if claims else []
-    return frozenset(claim[2] for claim, known in zip(claims, taken, strict=True) if known)
+
+    def read(claims: Sequence[tuple[ProposalId, int, str]]) -> Sequence[bool]:
+        with ctx.store.begin() as tx:
+            return tx.programs.are_taken(run, claims)
+
+    taken = ctx.process.share(("taken", run), claims, read)
+    return frozenset(claim[2] for claim, is_taken in zip(claims, taken, strict=True) if is_taken)
 
 
-def _are_taken(
-    ctx: Context, run: int, claims: Sequence[tuple[ProposalId, int, str]]
-) -> Sequence[bool]:
-    with ctx.store.begin() as tx:
-        return tx.programs.are_taken(run, claims)
-
-
-def _conversed(ctx: Context, briefed: Briefed, known: _Replies) -> list[Child]:
+def _converse(ctx: Context, briefed: Briefed, replied: _Replies) -> list[Child]:
     """Lets the operator ask until it has its children.
 
     Args:
       ctx: The world.
       briefed: The work.
-      known: Replies of an earlier beginning; those that arrive are added.
+      replied: Replies of an earlier beginning; those that arrive are added.
 
     Raises:
-      _Overlong: See `_turn`.
+      _Overlong: See `_take_turn`.
     """
     operator = ctx.operators[briefed.leased.cohort.operator]
     brief = briefed.brief
@@ -281,7 +282,7 @@ def _conversed(ctx: Context, briefed: Briefed, known: _Replies) -> list[Child]:
                 f"{most} for its drafts, and budgets set aside no more"
             )
         _direct(ctx, briefed, prompts)
-        replies = _turn(ctx, briefed, turn, prompts, known)
+        replies = _take_turn(ctx, briefed, turn, prompts, replied)
         models = answered_by(models, prompts, replies)
         turn += 1
 
@@ -300,20 +301,18 @@ def _direct(ctx: Context, briefed: Briefed, prompts: Sequence[Prompt]) -> None:
         for member in members:
             if member.id in new:
                 direction = given[member.id]
-                tx.events.emit(
-                    cohort.run,
-                    Directed(
-                        proposal=member.ordinal,
-                        island=cohort.island,
-                        category=direction.category,
-                        text=direction.text,
-                        by=direction.by,
-                    ),
+                directed = Directed(
+                    proposal=member.ordinal,
+                    island=cohort.island,
+                    category=direction.category,
+                    text=direction.text,
+                    by=direction.by,
                 )
+                tx.events.emit(cohort.run, directed)
 
 
-def _turn(
-    ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt], known: _Replies
+def _take_turn(
+    ctx: Context, briefed: Briefed, turn: int, prompts: list[Prompt], replied: _Replies
 ) -> list[Completion]:
     """Returns a reply to each prompt; one that no model takes has a reply that says so.
 
@@ -322,7 +321,7 @@ def _turn(
       briefed: The work.
       turn: Its number in the conversation.
       prompts: What is asked.
-      known: See `_conversed`.
+      replied: See `_converse`.
 
     Raises:
       _Overlong: A prompt is longer than its model takes, and may have items to cut.  It is not
@@ -331,8 +330,8 @@ def _turn(
     if not prompts:
         return []
     answers = dict(briefed.answers.get(turn, {}))
-    if turn in known:
-        earlier = known[turn]
+    if turn in replied:
+        earlier = replied[turn]
         answers = {n: earlier[p.sample] for n, p in enumerate(prompts) if p.sample in earlier}
     drafts = () if turn else briefed.brief.drafts
     while True:
@@ -351,7 +350,7 @@ def _turn(
             else:
                 prompts[place] = replace(error.prompt, shortest=True)
         else:
-            known[turn] = {
+            replied[turn] = {
                 prompt.sample: reply for prompt, reply in zip(prompts, replies, strict=True)
             }
             return replies

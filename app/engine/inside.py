@@ -6,8 +6,6 @@ aside for it, `proposals.reserved`.  Each step here may be repeated, and be lost
 nobody wants any more is found by its own planning, what it left by that of the run around.
 """
 
-from collections.abc import Collection
-
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.events import Cancelled, Changed, Paused, Resumed
 from app.domain.operator import Child, Draft, Offspring
@@ -16,9 +14,9 @@ from app.domain.search.archive import scaled
 from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.cohort import ProposalId, State
 from app.domain.search.nested import slice_of
-from app.engine.attempt import stop
 from app.engine.context import Context
-from app.engine.founding import found
+from app.engine.founding import found_run
+from app.engine.lease import change_state, stop
 from app.ports.ledger import Transaction
 from app.ports.protocols import Misconfigured, Store
 from app.ports.records import InsideRun, LeasedProposals, NewRun
@@ -31,16 +29,14 @@ _OF_THE_RUN_AROUND = (
 )
 """Settings that runs inside a run do not have from it; see `app.config.nested`."""
 
-_GOING = (RunState.RUNNING, RunState.PAUSED)
 _STOPPED = (RunState.PAUSED, RunState.FAILED, RunState.CANCELLED)
 
 
-def searched(ctx: Context, run: Run, leased: LeasedProposals, draft: Draft) -> Child | None:
-    """Returns the child that the run inside a leased proposal found.
+def search_inside(ctx: Context, run: Run, leased: LeasedProposals, draft: Draft) -> Child | None:
+    """Returns the child that the run inside a leased proposal found; begins that run.
 
     Returns:
-      None while that run goes on, whose end enqueues the proposal again: it is begun if it was not,
-      and the lease is given back.
+      None while that run goes on, whose end enqueues the proposal again; the lease is given back.
 
     Raises:
       Misconfigured: The recipe of runs inside is not installed here.
@@ -95,7 +91,7 @@ def _begin(
         parent=leased.id,
         in_process=run.in_process,
     )
-    inside, proposals = found(ctx, tx, problem, new, tuple(dict.fromkeys(draft.parents)))
+    inside, proposals = found_run(ctx, tx, problem, new, tuple(dict.fromkeys(draft.parents)))
     if not tx.runs.goes_on(run.id):
         _stop(tx, inside.id, RunState.CANCELLED)
         return []
@@ -133,7 +129,7 @@ def _keep_going(ctx: Context, run: Run, inside: Run) -> None:
     stop(ctx, run.id, state, f"{inside.name} is {inside.state.value}: {inside.reason}")
 
 
-def wanted(tx: Transaction, inside: Run) -> RunState:
+def wanted_state(tx: Transaction, inside: Run) -> RunState:
     """Returns the state that a run inside is to have, by its proposal and the run around it."""
     if inside.parent is None:
         return RunState.RUNNING
@@ -144,16 +140,21 @@ def wanted(tx: Transaction, inside: Run) -> RunState:
 
 
 def stop_with_the_run_around(ctx: Context, run: int, state: RunState) -> None:
-    """Pauses or cancels a run inside; see `wanted`."""
+    """Pauses or cancels a run inside; see `wanted_state`."""
     with ctx.store.begin() as tx:
         _stop(tx, run, state)
+
+
+def unended(tx: Transaction, run: int) -> list[tuple[Run, State]]:
+    """Returns the runs inside a run that have not ended, with the states of their proposals."""
+    inside = tx.runs.inside(run, reserving=True)
+    return [(one.run, one.state) for one in inside if one.run and not one.run.state.final]
 
 
 def going(ctx: Context, run: int) -> list[int]:
     """Returns the runs inside a run that have not ended."""
     with ctx.store.begin() as tx:
-        inside = tx.runs.inside(run, reserving=True)
-    return [each.run.id for each in inside if each.run and not each.run.state.final]
+        return [inside.id for inside, _ in unended(tx, run)]
 
 
 def refusal(store: Store, run: Run) -> str:
@@ -168,11 +169,8 @@ def refusal(store: Store, run: Run) -> str:
 def end_unwanted(ctx: Context, run: int) -> None:
     """Cancels the runs inside a run whose proposals have settled."""
     with ctx.store.begin() as tx:
-        unwanted = [
-            each.run.id
-            for each in tx.runs.inside(run, reserving=True)
-            if each.run and each.state is not State.PLANNED and not each.run.state.final
-        ]
+        states = unended(tx, run)
+        unwanted = [inside.id for inside, state in states if state is not State.PLANNED]
         stopped = [inside for inside in unwanted if _stop(tx, inside, RunState.CANCELLED)]
     if stopped:
         ctx.executor.submit("produce", [run])
@@ -180,9 +178,8 @@ def end_unwanted(ctx: Context, run: int) -> None:
 
 def stop_all(tx: Transaction, run: int, state: RunState) -> None:
     """Pauses or cancels every run inside a run; to be called before the run itself is locked."""
-    for each in tx.runs.inside(run, reserving=True):
-        if each.run is not None:
-            _stop(tx, each.run.id, state)
+    for inside, _ in unended(tx, run):
+        _stop(tx, inside.id, state)
 
 
 def reopen(tx: Transaction, run: int, *, keep_leases: bool) -> list[int]:
@@ -191,9 +188,9 @@ def reopen(tx: Transaction, run: int, *, keep_leases: bool) -> list[int]:
     To be called before the run itself is locked.
     """
     waiting = [
-        each.run.id
-        for each in tx.runs.inside(run, reserving=True)
-        if each.run and each.state is State.PLANNED and each.run.state in _STOPPED
+        one.run.id
+        for one in tx.runs.inside(run, reserving=True)
+        if one.run and one.state is State.PLANNED and one.run.state in _STOPPED
     ]
     return [inside for inside in waiting if _resume(tx, inside, keep_leases=keep_leases)]
 
@@ -207,10 +204,8 @@ def revise_inside(tx: Transaction, run: Run, revision: Revision) -> list[tuple[i
       Each of those runs with its changes, which are yet to be recorded.
     """
     revised = []
-    for each in tx.runs.inside(run.id, reserving=True):
-        if each.run is None or each.run.state.final:
-            continue
-        settings = {section: dict(values) for section, values in each.run.settings.items()}
+    for inside, _ in unended(tx, run.id):
+        settings = {section: dict(values) for section, values in inside.settings.items()}
         inherited = []
         for change in revision.changes:
             section, _, name = change.setting.partition(".")
@@ -220,8 +215,8 @@ def revise_inside(tx: Transaction, run: Run, revision: Revision) -> list[tuple[i
             if own.get(name) == had.get(name):
                 settings[section] = {**own, name: revision.settings[section][name]}
                 inherited.append(change)
-        if inherited and tx.runs.revise(each.run, settings, each.run.operators):
-            revised.append((each.run.id, inherited))
+        if inherited and tx.runs.revise(inside, settings, inside.operators):
+            revised.append((inside.id, inherited))
     return revised
 
 
@@ -238,33 +233,27 @@ def give_back(ctx: Context, run: Run) -> None:
     """
     with ctx.store.begin() as tx:
         returned = [
-            each
-            for each in _ended(tx, run)
-            if (each.run is None or tx.runs.lock_planning(each.run.id))
-            and tx.proposals.unreserve(each.proposal)
+            one
+            for one in _ended(tx, run)
+            if (one.run is None or tx.runs.lock_planning(one.run.id))
+            and tx.proposals.unreserve(one.proposal)
         ]
-        spent = sum(tx.runs.lock_spent(each.run.id) for each in returned if each.run is not None)
-        if given := sum(each.reserved for each in returned) - spent:
+        spent = sum(tx.runs.lock_spent(one.run.id) for one in returned if one.run is not None)
+        if given := sum(one.reserved for one in returned) - spent:
             tx.runs.give_back(run.id, given)
 
 
 def _ended(tx: Transaction, run: Run) -> list[InsideRun]:
     return [
-        each
-        for each in tx.runs.inside(run.id, reserving=True)
-        if each.state is not State.PLANNED and (each.run is None or each.run.state.final)
+        one
+        for one in tx.runs.inside(run.id, reserving=True)
+        if one.state is not State.PLANNED and (one.run is None or one.run.state.final)
     ]
 
 
 def _stop(tx: Transaction, run: int, state: RunState) -> bool:
-    before: Collection[RunState] = _GOING if state is RunState.CANCELLED else (RunState.RUNNING,)
-    if not tx.runs.set_state(run, list(before), state, WITH_THE_RUN_AROUND):
-        return False
     fact = Cancelled if state is RunState.CANCELLED else Paused
-    tx.events.emit(run, fact(reason=WITH_THE_RUN_AROUND))
-    if state is RunState.CANCELLED:
-        tx.leases.withdraw()
-    return True
+    return change_state(tx, run, state, fact(reason=WITH_THE_RUN_AROUND))
 
 
 def _resume(tx: Transaction, run: int, *, keep_leases: bool) -> bool:

@@ -1,24 +1,17 @@
 """Judge: models are asked their opinion of a program, and its cohort advances."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from app.domain.evaluation import Evaluation
-from app.domain.prompting.judging import (
-    JudgedProgram,
-    Judges,
-    judge_prompts,
-    judgement,
-    without_judgement,
-)
+from app.domain.prompting.judging import JudgedProgram, judge_prompts, judgement, without_judgement
 from app.domain.run import Run
 from app.domain.search.budget import Charge
 from app.domain.search.cohort import TrialId
-from app.engine.ask import Overtaken, Unaffordable, ask
-from app.engine.attempt import attempt
+from app.engine.ask import Unaffordable, ask
 from app.engine.context import Context
-from app.engine.evaluate import claim_trials, record
-from app.ports.protocols import PromptTooLong, Stop, Stopped
+from app.engine.evaluate import claim_trials, record_results
+from app.engine.lease import lease, leased
+from app.ports.protocols import PromptTooLong, Stop
 from app.ports.records import Asker, LeasedTrial, TrialResult, Turn
 
 
@@ -28,33 +21,35 @@ def judge(ctx: Context, trial: TrialId) -> None:
     Idempotent: the first evaluation recorded stays.
 
     Raises:
-      Unavailable: See `attempt`.
+      Unavailable: See `app.engine.lease.leased`.
     """
-    attempt(ctx, "trial", [trial], claim_trials, _opinions, record)
+    claimed = lease(ctx, "trial", [trial], claim_trials)
+    if not claimed:
+        return
+    with leased(ctx, "trial", claimed) as work:
+        # A run whose recipe is not installed here is paused before it costs anything.
+        ctx.recipe(work.run)
+        results: list[TrialResult] = []
+        for subject, stop in work:
+            with work.attempt(subject, stop), ctx.tracing.span("judge", work.run, trials=[trial]):
+                opinion = ask_judges(ctx, work.run, subject, stop)
+                results.append(TrialResult(trial, subject.cohort, opinion))
+        if results:
+            record_results(ctx, work.run, results)
 
 
-def _opinions(
-    ctx: Context, run: Run, leased: Sequence[LeasedTrial], stops: Sequence[Stop]
-) -> Iterator[TrialResult | None]:
-    judges = run.rules.asking.judges
-    if judges is None:
-        raise ValueError(
-            f"trial {leased[0].id} asks for an opinion, and run {run.id} has no judges"
-        )
-    for leased_trial, stop in zip(leased, stops, strict=True):
-        try:
-            with ctx.tracing.span("judge", run, trials=[leased_trial.id]):
-                opinion = _opinion(ctx, run, judges, leased_trial, stop)
-            yield TrialResult(leased_trial.id, leased_trial.cohort, opinion)
-        except (Overtaken, Stopped):
-            yield None
-
-
-def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial, stop: Stop) -> Evaluation:
+def ask_judges(ctx: Context, run: Run, leased: LeasedTrial, stop: Stop) -> Evaluation:
     """Returns the judges' opinion; a judge whose answer is stored is not asked again.
 
     There is no opinion where the budget has no room for the prompts, or a judge for their length.
+
+    Raises:
+      Postponed: Another worker saved replies first.
+      Stopped: The trial was withdrawn.
     """
+    judges = run.rules.asking.judges
+    if judges is None:
+        raise ValueError(f"trial {leased.id} asks for an opinion, and run {run.id} has no judges")
     [player] = leased.trial.players
     with ctx.store.begin() as tx:
         _, cohort = tx.cohorts.lock(leased.cohort)
@@ -67,9 +62,8 @@ def _opinion(ctx: Context, run: Run, judges: Judges, leased: LeasedTrial, stop: 
     prompts = judge_prompts(judges, judged, run.rules.prompts, instructions)
     try:
         conversation = replace(cohort, members=(member,))
-        known = answers.get(0, {})
         turn = Turn(conversation, Asker.JUDGES, 0, Charge(), prompts)
-        replies = ask(ctx, run, turn, known, stop=stop)
+        replies = ask(ctx, run, turn, answers.get(0, {}), stop=stop)
     except (Unaffordable, PromptTooLong) as error:
         return without_judgement(judged, str(error))
     return judgement(judges, judged, replies)

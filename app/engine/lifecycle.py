@@ -4,14 +4,15 @@ from app.domain.events import Cancelled, Paused, Resumed
 from app.domain.problem import Problem
 from app.domain.run import Revision, Run, RunState
 from app.domain.search.budget import Budget, spent
-from app.domain.search.cohort import CohortId, CutReason, State
+from app.domain.search.cohort import CutReason
 from app.engine.advance import emit_cut
 from app.engine.budget import account
 from app.engine.context import Context
 from app.engine.enqueue import redeliver
-from app.engine.founding import found
+from app.engine.founding import found_run
 from app.engine.inside import end_unwanted, reopen, revise_inside, stop_all
-from app.ports.records import MemberResult, NewRun
+from app.engine.lease import change_state
+from app.ports.records import NewRun
 
 
 def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
@@ -23,7 +24,7 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
     with ctx.store.begin() as tx:
         tx.problems.add(problem)
         tx.programs.put(problem.seeds)
-        run, proposals = found(ctx, tx, problem, new, [seed.id for seed in problem.seeds])
+        run, proposals = found_run(ctx, tx, problem, new, [seed.id for seed in problem.seeds])
     ctx.executor.submit("generate", proposals)
     return run
 
@@ -32,10 +33,7 @@ def pause(ctx: Context, run: int, reason: str = "") -> bool:
     """Stops a run: no step begins, and steps in progress end.  False if it was not running."""
     with ctx.store.begin() as tx:
         stop_all(tx, run, RunState.PAUSED)
-        paused = tx.runs.set_state(run, (RunState.RUNNING,), RunState.PAUSED, reason)
-        if paused:
-            tx.events.emit(run, Paused(reason=reason))
-    return paused
+        return change_state(tx, run, RunState.PAUSED, Paused(reason=reason))
 
 
 def resume(
@@ -67,9 +65,9 @@ def resume(
             return False
         if tx.runs.set_state(run, before, RunState.RUNNING):
             tx.events.emit(run, Resumed(budget=stored.budget.proposals))
-    for each in (run, *reopened):
-        redeliver(ctx, each)
-        ctx.executor.submit("produce", [each])
+    for going in (run, *reopened):
+        redeliver(ctx, going)
+        ctx.executor.submit("produce", [going])
     return True
 
 
@@ -93,9 +91,9 @@ def change(ctx: Context, run: Run, revision: Revision) -> bool:
             return False
         if revision.budget != run.budget:
             tx.runs.set_budget(run.id, revision.budget)
-        for each, changes in ((run.id, revision.changes), *inside):
+        for changed, changes in ((run.id, revision.changes), *inside):
             for fact in changes:
-                tx.events.emit(each, fact)
+                tx.events.emit(changed, fact)
     return True
 
 
@@ -105,14 +103,9 @@ def cancel(ctx: Context, run: int, reason: str = "cancelled") -> bool:
     What is in flight is withdrawn: no step begins, those in progress stop, no result is recorded,
     and what was paid for is kept for a `resume`, which goes on with the whole rest of the budget.
     """
-    going = (RunState.RUNNING, RunState.PAUSED)
     with ctx.store.begin() as tx:
         stop_all(tx, run, RunState.CANCELLED)
-        if not tx.runs.set_state(run, going, RunState.CANCELLED, reason):
-            return False
-        tx.events.emit(run, Cancelled(reason=reason))
-        tx.leases.withdraw()
-    return True
+        return change_state(tx, run, RunState.CANCELLED, Cancelled(reason=reason))
 
 
 def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
@@ -120,19 +113,13 @@ def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
     with ctx.store.begin() as tx:
         open_cohorts = tx.cohorts.unsettled(run)
     for cohort_id in open_cohorts:
-        cut(ctx, cohort_id, reason)
+        with ctx.store.begin() as tx:
+            locked, cohort = tx.cohorts.lock(cohort_id)
+            results = [
+                emit_cut(tx, locked, cohort, member, CutReason.CANCELLED, reason)
+                for member in cohort.members
+                if not member.state.final
+            ]
+            tx.cohorts.enter([cohort], results)
+            tx.leases.withdraw([cohort_id])
     end_unwanted(ctx, run)
-
-
-def cut(ctx: Context, cohort_id: CohortId, reason: str) -> None:
-    """Cuts what is in flight of one cohort."""
-    with ctx.store.begin() as tx:
-        run, cohort = tx.cohorts.lock(cohort_id)
-        open_members = [member for member in cohort.members if not member.state.final]
-        for member in open_members:
-            emit_cut(tx, run, cohort, member, CutReason.CANCELLED, reason)
-        results = [
-            MemberResult(m.id, State.CUT, m.program, cut=CutReason.CANCELLED) for m in open_members
-        ]
-        tx.cohorts.enter([cohort], results)
-        tx.leases.withdraw([cohort_id])

@@ -26,7 +26,9 @@ class Probed:
     fail: tuple[ProposalId, ...] = ()
 
 
-def probed(tx: Transaction, run: Run, problem: Problem, cohorts: Sequence[Cohort]) -> list[Probed]:
+def claim_behaviours(
+    tx: Transaction, run: Run, problem: Problem, cohorts: Sequence[Cohort]
+) -> list[Probed]:
     """Claims the behaviour of each member whose probe has ended and who has no other trial yet.
 
     The promotion has to plan a trial for such a member at once.  Seeds claim, and are never alike.
@@ -46,12 +48,13 @@ def probed(tx: Transaction, run: Run, problem: Problem, cohorts: Sequence[Cohort
             free.remove(claim)
         else:
             taken.add(member)
-    return [_seen(problem, cohort, taken) for cohort in cohorts]
+    return [_probed(problem, cohort, taken) for cohort in cohorts]
 
 
-def _seen(problem: Problem, cohort: Cohort, taken: set[ProposalId]) -> Probed:
+def _probed(problem: Problem, cohort: Cohort, taken: set[ProposalId]) -> Probed:
     alike = () if cohort.seeding else tuple(m.id for m in cohort.living if m.id in taken)
-    waiting = [m for m in cohort.living if m.program and not _ended(problem, cohort, m)]
+    living = [member for member in cohort.living if member.program]
+    waiting = [m for m in living if cohort.trials.get(_probe(problem, m)) is None]
     failed = cohort.failed(problem.probe)
     hidden = {*alike, *failed, *(member.id for member in waiting)}
     members = tuple(
@@ -66,10 +69,6 @@ def _seen(problem: Problem, cohort: Cohort, taken: set[ProposalId]) -> Probed:
 
 def _probe(problem: Problem, member: Member) -> Trial:
     return Trial(problem.probe, (member.program or "",))
-
-
-def _ended(problem: Problem, cohort: Cohort, member: Member) -> bool:
-    return cohort.trials.get(_probe(problem, member)) is not None
 
 
 def _claim(problem: Problem, cohort: Cohort, member: Member) -> tuple[int, str] | None:

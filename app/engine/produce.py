@@ -6,15 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from app.domain.digits import number_texts
-from app.domain.events import (
-    Broken,
-    EventKind,
-    Finished,
-    Improved,
-    Moved,
-    Noticed,
-    stalled_for,
-)
+from app.domain.events import Broken, EventKind, Finished, Improved, Moved, Noticed, stalled_for
 from app.domain.run import Run, RunState
 from app.domain.search.archive import CellKey
 from app.domain.search.back_pressure import plannable
@@ -26,12 +18,12 @@ from app.domain.search.nested import LEAST, slices
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.advance import advance
-from app.engine.attempt import explain, stop
 from app.engine.back_pressure import pressure, resized, room, shared_capacity
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.enqueue import enqueue, enqueue_trials
-from app.engine.inside import give_back, owes, stop_with_the_run_around, wanted
+from app.engine.inside import give_back, owes, stop_with_the_run_around, wanted_state
+from app.engine.lease import explain, stop
 from app.engine.lifecycle import cut_unsettled
 from app.engine.regrid import regrid
 from app.engine.validation import validate
@@ -46,7 +38,7 @@ def produce(ctx: Context, run_id: int) -> None:
     Harmless to call at any time, from any number of workers: one worker plans, the others return.
     """
     try:
-        with ctx.work(run_id), ctx.tracing.planning() as trace:
+        with ctx.process.count_work(run_id), ctx.tracing.planning() as trace:
             with ctx.store.begin() as tx:
                 if not tx.runs.lock_planning(run_id):
                     return
@@ -55,12 +47,17 @@ def produce(ctx: Context, run_id: int) -> None:
                 run = tx.runs.get(run_id)
                 if run.state is not RunState.RUNNING:
                     return
-                due, owing = wanted(tx, run), owes(tx, run)
+                due, owing = wanted_state(tx, run), owes(tx, run)
                 in_flight = backlog.generating + backlog.evaluating
                 over = in_flight and overtime(run.budget, run.elapsed_seconds)
-                late = [] if over else _late(ctx, tx, run)
-                stays = over or late or owing or due is not RunState.RUNNING
-                planned = _Planned() if stays else _plan(ctx, tx, run, backlog)
+                late: list[CohortId] = []
+                planned = _Planned()
+                if not over:
+                    strategy = ctx.strategy(run)
+                    if strategy.deadline_seconds is not None:
+                        late = tx.cohorts.late(run.id, strategy.deadline_seconds)
+                    if not (late or owing) and due is RunState.RUNNING:
+                        planned = _plan(ctx, tx, run, strategy, backlog)
             trace(run, planned.proposals)
     except Misconfigured as error:
         stop(ctx, run_id, RunState.PAUSED, str(error))
@@ -101,23 +98,19 @@ class _Planned:
     ended: bool = False
 
 
-def _late(ctx: Context, tx: Transaction, run: Run) -> list[CohortId]:
-    """Returns the cohorts whose deadline has passed."""
-    seconds = ctx.strategy(run).deadline_seconds
-    return [] if seconds is None else tx.cohorts.late(run.id, seconds)
-
-
 def _judge_late(ctx: Context, cohort_id: CohortId) -> None:
     """Lets a cohort whose deadline has passed be judged with what was measured."""
     with ctx.store.begin() as tx:
         run, cohort = tx.cohorts.lock(cohort_id)
         if run.state.final:
             return
-        advances = advance(ctx, tx, run, [replace(cohort, late=True)])
+        advances = advance(ctx, tx, run, ctx.strategy(run), [replace(cohort, late=True)])
     enqueue(ctx, list(advances.values()))
 
 
-def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned:
+def _plan(
+    ctx: Context, tx: Transaction, run: Run, strategy: Strategy, backlog: Backlog
+) -> _Planned:
     if backlog.seeding:
         return _Planned()
     if overtime(run.budget, run.elapsed_seconds):
@@ -127,13 +120,42 @@ def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned
         _fail_without_seeds(tx, run)
         return _Planned(ended=True)
     if any(axis.provisional for axis in run.axes):
-        run = regrid(ctx, tx, run)
-    strategy = ctx.strategy(run)
-    reason = spent(run.budget, account(run)) or _stalled(tx, run, backlog)
+        run, strategy = regrid(ctx, tx, run, strategy)
+    reason = spent(run.budget, account(run)) or _end_reason(tx, run, backlog)
     sizes = [0] if reason else [strategy.size(island) for island in islands]
     if not reason and not any(sizes):
         reason = "every island is finished"
-    plans = [] if reason else _plans(ctx, tx, run, strategy, backlog, sizes)
+    limits = run.limits
+    plans: list[Plan] = []
+    if not reason:
+        run, plans = _plans(ctx, tx, run, strategy, backlog, sizes)
+    planned = _added(ctx, tx, run, strategy, backlog, plans, reason)
+    # This locks the run, so it comes after all that locks islands and programs.
+    if run.limits != limits:
+        tx.runs.set_limits(run.id, run.limits)
+    return planned
+
+
+def _added(
+    ctx: Context,
+    tx: Transaction,
+    run: Run,
+    strategy: Strategy,
+    backlog: Backlog,
+    plans: Sequence[Plan],
+    reason: str,
+) -> _Planned:
+    """Adds the plans that the budget has room for; without any, the run may have ended.
+
+    Args:
+      ctx: The world.
+      tx: The transaction of the planning.
+      run: The run.
+      strategy: The run's.
+      backlog: Its unsettled proposals.
+      plans: The next cohorts.
+      reason: Why the run plans no more; "" where it does.
+    """
     if plans:
         fits = affordable(ctx, tx, run, plans)
         plans, reason = plans[: fits.cohorts], fits.reason
@@ -145,7 +167,7 @@ def _plan(ctx: Context, tx: Transaction, run: Run, backlog: Backlog) -> _Planned
         return _finish(ctx, tx, run, reason) if ended else _Planned()
     for ahead in range(len(plans)):
         if strategy.upkeep.due(run.cohorts + ahead):
-            _upkeep(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
+            _keep_up(tx, run, strategy, run.rng(run.cohorts + ahead, "upkeep"))
             # One upkeep between two generations is enough.
             if strategy.barrier is Barrier.RUN:
                 break
@@ -161,12 +183,13 @@ def _plans(
     strategy: Strategy,
     backlog: Backlog,
     sizes: Sequence[int],
-) -> list[Plan]:
-    """Returns the next cohorts, an island after the other, until the limits or the budget are met.
+) -> tuple[Run, list[Plan]]:
+    """Returns the run with its present limits, and the next cohorts, an island after the other.
 
-    A cohort that is larger than what the limits leave is planned all the same where nothing of the
-    run is in flight, and, with a barrier, where its island is idle and the limits are measured: it
-    would never be planned otherwise.  The last cohort is cut to what the budget still has.
+    They are planned until the limits or the budget are met.  A cohort that is larger than what the
+    limits leave is planned all the same where nothing of the run is in flight, and, with a barrier,
+    where its island is idle and the limits are measured: it would never be planned otherwise.  The
+    last cohort is cut to what the budget still has.
     """
     measures = pressure(tx, run, backlog)
     names = [strategy.operator] if strategy.operator else run.operators
@@ -176,7 +199,7 @@ def _plans(
     # The flow of nested runs is not measured, so as many are planned as there is room for.
     if run.rules.nested is not None:
         measures = replace(measures, flow=None)
-    run = resized(tx, run, measures, capacity, most=most, least=max(1, *sizes))
+    run = resized(run, measures, capacity, most=most, least=max(1, *sizes))
     free = plannable(
         run.limits,
         measures.caps,
@@ -205,7 +228,7 @@ def _plans(
         first += size
         left -= plan.proposals
         free -= size
-    return plans
+    return run, plans
 
 
 def _size(ctx: Context, run: Run, operator: str, size: int) -> int:
@@ -220,7 +243,7 @@ def _weighted_by_cohort(ctx: Context, run: Run, sizes: Sequence[int]) -> Run:
     """
     if run.rules.search.samples == 1 or max(sizes, default=1) > 1:
         return run
-    weights = {name: each / _size(ctx, run, name, 1) for name, each in run.operators.items()}
+    weights = {name: share / _size(ctx, run, name, 1) for name, share in run.operators.items()}
     return replace(run, operators=weights)
 
 
@@ -261,8 +284,8 @@ def _turns(run: Run, barrier: Barrier, backlog: Backlog, sizes: Sequence[int]) -
     return waiting if barrier is not Barrier.NONE else itertools.cycle(waiting)
 
 
-def _stalled(tx: Transaction, run: Run, backlog: Backlog) -> str:
-    """Returns why a run that is good enough, or without improvement, plans no more; else ""."""
+def _end_reason(tx: Transaction, run: Run, backlog: Backlog) -> str:
+    """Returns why a run that is good enough, or without improvement, ends; "" where it goes on."""
     search = run.rules.search
     enough, patience, admitted = search.stop_fitness, search.stop_patience, search.stop_admitted
     if enough is not None:
@@ -296,16 +319,9 @@ def _finish(ctx: Context, tx: Transaction, run: Run, reason: str) -> _Planned:
 
 
 def _fail_without_seeds(tx: Transaction, run: Run) -> None:
-    failed = [
-        proposal
-        for proposal in tx.history.settled(run.id, limit=20)
-        if proposal.failure is not None
-    ]
-    failures = "; ".join(
-        f"{proposal.failure.kind}: {proposal.failure.shown.strip()[:500]}"
-        for proposal in failed
-        if proposal.failure
-    )
+    settled = tx.history.settled(run.id, limit=20)
+    failed = [proposal.failure for proposal in settled if proposal.failure is not None]
+    failures = "; ".join(f"{one.kind}: {one.shown.strip()[:500]}" for one in failed)
     reason = (
         f"every seed of {run.problem_name!r} failed ({failures}); "
         f"`evoq check` shows what the evaluator says of them"
@@ -319,7 +335,7 @@ def _fail_without_seeds(tx: Transaction, run: Run) -> None:
         tx.events.emit(run.id, Broken(reason=reason))
 
 
-def _upkeep(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
+def _keep_up(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
     islands = tx.archive.islands(run.id, lock=True)
     admission = Admission(tx, run, strategy, islands)
     moves = strategy.upkeep.moves(islands, rng)
@@ -332,14 +348,12 @@ def _upkeep(tx: Transaction, run: Run, strategy: Strategy, rng: Random) -> None:
             admission.clear(move.target, reset=True)
         elite = admission.offer(move.elite, move.target, admission.epoch(move.target)).elite
         if elite is not None:
-            tx.events.emit(
-                run.id,
-                Moved(
-                    program=elite.program,
-                    fitness=elite.fitness,
-                    source=move.source,
-                    island=move.target,
-                    cell=elite.cell,
-                    reset=move.reset,
-                ),
+            moved = Moved(
+                program=elite.program,
+                fitness=elite.fitness,
+                source=move.source,
+                island=move.target,
+                cell=elite.cell,
+                reset=move.reset,
             )
+            tx.events.emit(run.id, moved)

@@ -1,13 +1,13 @@
 """Regrid: open axes get their range from measured features, and programs are placed anew."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.domain.events import Noticed, Regridded
 from app.domain.finite import MARK
 from app.domain.run import Run
-from app.domain.search.archive import Entrant, IslandView, learnt, left_out
+from app.domain.search.archive import Entrant, learnt, left_out
 from app.domain.search.back_pressure import MOST
+from app.domain.search.strategy import Strategy
 from app.engine.admission import Admission
 from app.engine.context import Context
 from app.ports.ledger import Transaction
@@ -27,32 +27,38 @@ class _Placed:
     epoch: int
 
 
-def regrid(ctx: Context, tx: Transaction, run: Run) -> Run:
+def regrid(ctx: Context, tx: Transaction, run: Run, strategy: Strategy) -> tuple[Run, Strategy]:
     """Learns provisional ranges once `search.grid_after` programs were measured.
 
     The caller holds the run's planning lock.  Programs are offered again in the order in which they
     were planned, each to its own island; elites that had only moved there return by moving again.
 
     Returns:
-      The run with the grid it now has.
+      The run with the grid it now has, and its strategy.
     """
     after = run.rules.grid_after
     if run.proposals < after:
-        return run
+        return run, strategy
     islands = tx.archive.islands(run.id, lock=True)
-    programs = _measured(tx, run, after)
+    programs = _read_measured(tx, run, after)
     if len(programs) < after and run.proposals < run.budget.proposals:
-        return run
+        return run, strategy
     features = [program.entrant.features for program in programs]
     open_axes = [axis for axis in run.axes if axis.provisional or not axis.ranged]
     tx.runs.set_axes(run.id, learnt(run.axes, features))
     run = tx.runs.get(run.id)
-    _place_anew(ctx, tx, run, islands, programs)
+    strategy = ctx.strategy(run)
+    admission = Admission(tx, run, strategy, islands)
+    for island in islands:
+        admission.clear(island.index, reset=False)
+        for program in programs:
+            if program.island in (None, island.index):
+                admission.offer(program.entrant, island.index, program.epoch)
     tx.events.emit(run.id, Regridded(axes=run.axes))
     for axis in open_axes:
         if marks := left_out(axis, features):
             tx.events.emit(run.id, Noticed(text=_without_marks(axis.name, marks, len(features))))
-    return run
+    return run, strategy
 
 
 def _without_marks(axis: str, marks: int, programs: int) -> str:
@@ -63,40 +69,17 @@ def _without_marks(axis: str, marks: int, programs: int) -> str:
     )
 
 
-def _measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
+def _read_measured(tx: Transaction, run: Run, after: int) -> list[_Placed]:
     """Returns every program admitted so far; bounded, because regridding happens early."""
     bound = 4 * after + 2 * MOST
     placed = tx.history.placed(run.id, bound)
-    lengths = tx.programs.lengths(
-        sorted({proposal.program for proposal, _ in placed if proposal.program})
-    )
+    ids = sorted({proposal.program for proposal, _ in placed if proposal.program})
+    lengths = tx.programs.lengths(ids)
     programs = []
-    for proposal, evaluations in placed:
-        if proposal.program is not None and proposal.fitness is not None:
-            length = lengths[proposal.program]
-            entrant = Entrant(
-                proposal.program,
-                proposal.fitness,
-                length,
-                proposal.generation,
-                tuple(evaluations),
-                proposal.stages_left,
-            )
-            island = None if proposal.seed else proposal.island
-            programs.append(_Placed(entrant, island, proposal.epoch))
+    for one, evaluations in placed:
+        if one.program is not None and one.fitness is not None:
+            length, measured = lengths[one.program], tuple(evaluations)
+            age, left = one.generation, one.stages_left
+            entrant = Entrant(one.program, one.fitness, length, age, measured, left)
+            programs.append(_Placed(entrant, None if one.seed else one.island, one.epoch))
     return programs
-
-
-def _place_anew(
-    ctx: Context,
-    tx: Transaction,
-    run: Run,
-    islands: Sequence[IslandView],
-    programs: Sequence[_Placed],
-) -> None:
-    admission = Admission(tx, run, ctx.strategy(run), islands)
-    for island in islands:
-        admission.clear(island.index, reset=False)
-        for program in programs:
-            if program.island in (None, island.index):
-                admission.offer(program.entrant, island.index, program.epoch)

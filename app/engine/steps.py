@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from app.domain.run import RunState
-from app.engine.attempt import stop
-from app.engine.context import Context, LeaseKind
+from app.engine.context import Context
 from app.engine.enqueue import redeliver as reap
 from app.engine.evaluate import evaluate
 from app.engine.generate import generate
 from app.engine.judge import judge
+from app.engine.lease import by_kind, stop
+from app.engine.process import LeaseKind
 from app.engine.produce import produce
 
 __all__ = ["evaluate", "generate", "judge", "produce", "produce_all", "reap", "reap_all"]
@@ -39,7 +40,7 @@ def interrupt(ctx: Context, leased: LeaseKind | None, subjects: Sequence[int], r
     """
     runs = subjects
     if leased is not None:
-        proposals, trials = (subjects, ()) if leased == "proposal" else ((), subjects)
+        proposals, trials = by_kind(leased, subjects)
         with ctx.store.begin() as tx:
             runs = tx.leases.runs(proposals, trials)
             tx.leases.release(proposals, trials, ctx.pace.retry_seconds)

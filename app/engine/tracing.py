@@ -16,43 +16,15 @@ class Note(Protocol):
     def __call__(self, **attributes: Attribute | None) -> None: ...
 
 
-class Tracing(Protocol):
-    """Takes in what steps do; nothing of it shapes what they do, and no method raises."""
-
-    def span(
-        self,
-        name: str,
-        run: Run,
-        *,
-        proposals: Sequence[ProposalId] = (),
-        trials: Sequence[TrialId] = (),
-        **attributes: Attribute | None,
-    ) -> AbstractContextManager[Note]:
-        """Counts the block as work for these proposals, or for those that are tried in trials.
-
-        A block inside another one of the same thread is part of that work.
-        """
-        ...
-
-    def planning(self) -> AbstractContextManager[Callable[[Run, Sequence[ProposalId]], None]]:
-        """Counts the block as the planning of the proposals that it names at its end."""
-        ...
-
-    def settled(self, run: Run, proposals: Sequence[ProposalId]) -> None:
-        """Takes in that proposals have settled: nothing more is done for them."""
-        ...
-
-    def close(self) -> None:
-        """Sends what is left, for some seconds at most.  Idempotent."""
-        ...
-
-
 def _unnoted(**attributes: Attribute | None) -> None:  # noqa: ARG001
-    return None
+    return
 
 
-class Untraced:
-    """Takes in nothing."""
+class Tracing(Protocol):
+    """Takes in what steps do; nothing of it shapes what they do, and no method raises.
+
+    The methods have the bodies of a process that nobody traces.
+    """
 
     def span(
         self,
@@ -63,18 +35,27 @@ class Untraced:
         trials: Sequence[TrialId] = (),  # noqa: ARG002
         **attributes: Attribute | None,  # noqa: ARG002
     ) -> AbstractContextManager[Note]:
-        """See `Tracing.span`."""
+        """Counts the block as work for these proposals, or for those that are tried in trials.
+
+        A block inside another one of the same thread is part of that work.
+        """
         return nullcontext(_unnoted)
 
     def planning(self) -> AbstractContextManager[Callable[[Run, Sequence[ProposalId]], None]]:
-        """See `Tracing.planning`."""
+        """Counts the block as the planning of the proposals that it names at its end."""
         return nullcontext(lambda run, proposals: None)  # noqa: ARG005
 
-    def settled(self, run: Run, proposals: Sequence[ProposalId]) -> None:
-        """See `Tracing.settled`."""
+    def settled(self, run: Run, proposals: Sequence[ProposalId]) -> None:  # noqa: ARG002
+        """Takes in that proposals have settled: nothing more is done for them."""
+        return
 
     def close(self) -> None:
-        """See `Tracing.close`."""
+        """Sends what is left, for some seconds at most.  Idempotent."""
+        return
+
+
+class Untraced(Tracing):
+    """Takes in nothing."""
 
 
 UNTRACED = Untraced()

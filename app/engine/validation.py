@@ -4,7 +4,7 @@ Its trials are those of a cohort without members: no proposal, no budget, no arc
 stopped meanwhile goes on with them when it is resumed, as with any other trial.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from app.domain.evaluation import behaviour
 from app.domain.events import Validated
@@ -36,8 +36,8 @@ def validate(ctx: Context, tx: Transaction, run: Run) -> list[WaitingTrial] | No
         return []
     references = list(problem.references.values())
     compared = (*problem.baselines.values(), *(program.id for program in references))
-    known = {one.program for one in validations}
-    new = [one for one in dict.fromkeys((*_best(tx, run, most), *compared)) if one not in known]
+    validated = {one.program for one in validations}
+    new = [one for one in dict.fromkeys((*_best(tx, run, most), *compared)) if one not in validated]
     if not new:
         return None
     tx.programs.put(references)
@@ -48,14 +48,14 @@ def validate(ctx: Context, tx: Transaction, run: Run) -> list[WaitingTrial] | No
 
 def _best(tx: Transaction, run: Run, most: int) -> list[ProgramId]:
     """Returns the best programs of a run, best first; of those that measured alike the first."""
-    found: dict[str, ProgramId] = {}
+    first: dict[str, ProgramId] = {}
     for settled, evaluations in tx.history.fittest(run.id, _READ * most):
         if settled.program:
-            found.setdefault(behaviour(settled.program, evaluations), settled.program)
-    return list(found.values())[:most]
+            first.setdefault(behaviour(settled.program, evaluations), settled.program)
+    return list(first.values())[:most]
 
 
-def validated(tx: Transaction, run: Run, cohorts: Sequence[Cohort]) -> Mapping[CohortId, Advance]:
+def emit_validated(tx: Transaction, run: Run, cohorts: Sequence[Cohort]) -> dict[CohortId, Advance]:
     """Emits the outcome of each program whose last trial was recorded just now."""
     for cohort in cohorts:
         for player in dict.fromkeys(trial.players[0] for trial in cohort.recorded):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from app.patterns.budget import INHERITED, CandidateBudget
 from app.patterns.errors import BranchingError, ConflictError, LimitError
@@ -48,8 +48,9 @@ class GroupLimits:
     seconds: float | None = None
 
 
-class Terms(Protocol):
-    """What every pattern has.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The fields that every pattern has, whose records extend this one.
 
     Attributes:
       max_parallel: Candidates at work at one time; None starts all at once.
@@ -62,18 +63,12 @@ class Terms(Protocol):
       runner: Where candidates run; None means forks of this process.
     """
 
-    @property
-    def max_parallel(self) -> int | None: ...
-    @property
-    def timeout(self) -> float | None: ...
-    @property
-    def limits(self) -> GroupLimits: ...
-    @property
-    def budget(self) -> CandidateBudget | None: ...
-    @property
-    def reserved(self) -> int: ...
-    @property
-    def runner(self) -> Runner | None: ...
+    max_parallel: int | None = None
+    timeout: float | None = None
+    limits: GroupLimits = GroupLimits()
+    budget: CandidateBudget | None = None
+    reserved: int = 0
+    runner: Runner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +109,7 @@ class _EndedCandidate:
 
 
 @contextlib.contextmanager
-def opened(target: Target) -> Iterator[Base]:
+def open_base(target: Target) -> Iterator[Base]:
     """Yields what candidates branch from; a path becomes a workspace until the end."""
     if isinstance(target, Workspace | Branch):
         yield target
@@ -194,7 +189,7 @@ class Group:
             return FinishedCandidate(entries[ended.index], result, branch)
 
         tasks = [_Task(number, partial(begin, number)) for number in range(len(entries))]
-        with contextlib.closing(self._ended(tasks, seconds)) as all_ended:
+        with contextlib.closing(self._run_tasks(tasks, seconds)) as all_ended:
             for ended in all_ended:
                 yield finished(ended)
 
@@ -206,7 +201,7 @@ class Group:
         """
         tasks = [_Task(n, partial(_itself, function)) for n, function in enumerate(functions)]
         returned: dict[int, Any] = {}
-        with contextlib.closing(self._ended(tasks, None)) as all_ended:
+        with contextlib.closing(self._run_tasks(tasks, None)) as all_ended:
             for ended in all_ended:
                 if ended.exception is not None:
                     raise ended.exception
@@ -274,7 +269,7 @@ class Group:
             for earlier in self.results
         ]
 
-    def _ended(
+    def _run_tasks(
         self, tasks: Sequence[_Task], seconds: float | None
     ) -> Generator[_EndedCandidate, None, None]:
         waiting, at_work = deque(tasks), dict[int, _Task]()
@@ -302,7 +297,7 @@ class Group:
                     for task in sorted(ready, key=lambda task: task.index):
                         selector.unregister(task.running)
                         del at_work[task.index]
-                        yield _closed(task)
+                        yield _close(task)
                     over = self._exceeded(at_work.values(), until)
                     late = [task for task in at_work.values() if over or self._is_late(task)]
                     if over:
@@ -371,7 +366,7 @@ def _earliest(*moments: float | None) -> float | None:
     return min((moment for moment in moments if moment is not None), default=None)
 
 
-def _closed(task: _Task) -> _EndedCandidate:
+def _close(task: _Task) -> _EndedCandidate:
     assert task.running is not None
     try:
         return _EndedCandidate(task.index, task.running.result(), None)

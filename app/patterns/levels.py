@@ -6,11 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from app.patterns.budget import CandidateBudget
 from app.patterns.errors import ProcessBranchError
-from app.patterns.group import Entry, FinishedCandidate, Group, GroupLimits, Target, opened
+from app.patterns.group import Entry, FinishedCandidate, Group, Target, Terms, open_base
 from app.patterns.outcomes import Candidate, SpeculationOutcome
-from app.patterns.running import Runner
 from app.patterns.workspace import Branch
 
 Expand: TypeAlias = Callable[[Path, int], Sequence[Candidate]]
@@ -22,7 +20,7 @@ Judge: TypeAlias = Callable[[Path, Path], int]
 
 
 @dataclass(frozen=True, slots=True)
-class TreeOfThoughts:
+class TreeOfThoughts(Terms):
     """Takes the best candidate of each level as the base of the next one.
 
     A level without a success ends the search, and nothing is committed.
@@ -39,16 +37,10 @@ class TreeOfThoughts:
     evaluate: Callable[[Path], float] | None = field(default=None, kw_only=True)
     expand: Expand | None = field(default=None, kw_only=True)
     max_depth: int = field(default=1, kw_only=True)
-    max_parallel: int | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             root = group.keep(base.branch("thoughts"))
             winner: FinishedCandidate | None = None
             candidates = self.strategies
@@ -85,7 +77,7 @@ class _Beam:
 
 
 @dataclass(frozen=True, slots=True)
-class BeamSearch:
+class BeamSearch(Terms):
     """Keeps the best candidates of each level, whichever they go on from, and commits the best.
 
     Each survivor has a branch of its own, also where two go on from the same one.  A level
@@ -105,16 +97,10 @@ class BeamSearch:
     evaluate: Callable[[Path], float] | None = field(default=None, kw_only=True)
     beam_width: int = field(default=3, kw_only=True)
     max_depth: int = field(default=2, kw_only=True)
-    max_parallel: int | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             entries = [Entry(base, candidate) for candidate in self.strategies]
             beams = self._survivors(group, entries, {})
             for depth in range(1, self.max_depth):
@@ -146,7 +132,7 @@ class BeamSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class Tournament:
+class Tournament(Terms):
     """Lets a judge compare candidates in pairs, round after round, and commits the last one.
 
     Candidates that do not succeed do not take part.  Of an odd number the last one goes on without
@@ -158,12 +144,6 @@ class Tournament:
 
     candidates: Sequence[Candidate]
     judge: Judge
-    max_parallel: int | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder.
@@ -172,7 +152,7 @@ class Tournament:
           ProcessBranchError: The judge raised, or returned neither 0 nor 1; nothing is committed.
           TimeoutError: The judge took longer than `timeout`.
         """
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             entries = [Entry(base, candidate) for candidate in self.candidates]
             left = [finished for finished in group.race(entries) if finished.result.success]
             left.sort(key=lambda finished: finished.result.branch_index)

@@ -7,10 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from app.patterns.budget import CandidateBudget
-from app.patterns.group import Entry, FinishedCandidate, Group, GroupLimits, Target, opened
+from app.patterns.group import Entry, FinishedCandidate, Group, Target, Terms, open_base
 from app.patterns.outcomes import Answer, Candidate, SpeculationOutcome, answer_of
-from app.patterns.running import Runner
 
 Attempt: TypeAlias = Callable[[Path, int, str], Any]
 """Takes the folder, the number of the attempt from 0, and what was said of the last one."""
@@ -19,7 +17,7 @@ Informed: TypeAlias = Callable[[Path, Sequence[str]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Speculate:
+class Speculate(Terms):
     """Runs candidates side by side and commits the first that succeeds.
 
     Attributes:
@@ -29,16 +27,10 @@ class Speculate:
 
     candidates: Sequence[Candidate]
     first_wins: bool = field(default=True, kw_only=True)
-    max_parallel: int | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             entries = [Entry(base, candidate) for candidate in self.candidates]
             if self.first_wins:
                 return _first_commit(group, group.race(entries))
@@ -58,7 +50,7 @@ def _first_commit(group: Group, ended: Iterable[FinishedCandidate]) -> Speculati
 
 
 @dataclass(frozen=True, slots=True)
-class BestOfN:
+class BestOfN(Terms):
     """Runs all candidates to their end and commits the success with the highest score.
 
     The score is that of `evaluate`, else the candidate's own, else the one in `scores`, else 1.
@@ -73,12 +65,6 @@ class BestOfN:
     scores: Sequence[float] | None = field(default=None, kw_only=True)
     evaluate: Callable[[Path], float] | None = field(default=None, kw_only=True)
     commit: bool = field(default=True, kw_only=True)
-    max_parallel: int | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder.
@@ -89,7 +75,7 @@ class BestOfN:
         given = self.scores or [1.0] * len(self.candidates)
         if len(given) != len(self.candidates):
             raise ValueError(f"{len(given)} scores for {len(self.candidates)} candidates")
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             scored = [
                 partial(_with_score, candidate, score)
                 for candidate, score in zip(self.candidates, given, strict=True)
@@ -109,7 +95,7 @@ def _with_score(candidate: Candidate, score: float, path: Path) -> Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Cascaded:
+class Cascaded(Terms):
     """Runs one wave of candidates after the other, each wider, until one succeeds.
 
     Within a wave the first success is committed and the others are ended.  The next wave is given
@@ -124,16 +110,10 @@ class Cascaded:
     task: Informed
     fan_out: Sequence[int] = field(default=(1, 2, 4), kw_only=True)
     wave_timeout: float | None = field(default=None, kw_only=True)
-    max_parallel: int | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             for width in self.fan_out:
                 errors = [one.error for one in group.outcome(None).all_results if one.error]
                 entries = [Entry(base, partial(_informed, self.task, errors))] * width
@@ -148,7 +128,7 @@ def _informed(task: Informed, errors: Sequence[str], path: Path) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Reflexion:
+class Reflexion(Terms):
     """Tries one candidate after the other, each with what was said of the one before.
 
     Each attempt begins with the files of the base; the first success is committed.
@@ -163,21 +143,13 @@ class Reflexion:
     task: Attempt
     max_retries: int = field(default=3, kw_only=True)
     critique: Callable[[Path], str] | None = field(default=None, kw_only=True)
-    timeout: float | None = field(default=None, kw_only=True)
-    limits: GroupLimits = field(default=GroupLimits(), kw_only=True)
-    budget: CandidateBudget | None = field(default=None, kw_only=True)
-    reserved: int = field(default=0, kw_only=True)
-    runner: Runner | None = field(default=None, kw_only=True)
-
-    @property
-    def max_parallel(self) -> int:
-        """Attempts follow one another."""
-        return 1
+    max_parallel: int | None = field(default=1, init=False)
+    """Attempts follow one another."""
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
         feedback = ""
-        with opened(target) as base, Group(self) as group:
+        with open_base(target) as base, Group(self) as group:
             for attempt in range(self.max_retries):
                 candidate = partial(_reflect, self.task, attempt, feedback, self.critique)
                 [finished] = group.race([Entry(base, candidate)])

@@ -26,8 +26,6 @@ _AT_FDCWD, _EXCHANGE = -100, 2
 _OVERLAY_PREFIX = "trusted.overlay."
 _PLAIN_PATH = re.compile(r"[!-~]+")
 _OPTION_CHARACTERS = frozenset(":,\\")
-_MOUNT_POINT = 4
-"""Position of the mount point among the fields of a line of mountinfo."""
 
 
 class Storage(StrEnum):
@@ -301,13 +299,7 @@ def _remove_marks(path: str) -> None:
 
 def mounts_below(folder: Path) -> list[str]:
     """Returns the mount points below a folder, itself left out, in the order of their mounting."""
-    with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
-        points = [_unescaped(line.split()[_MOUNT_POINT]) for line in lines]
-    return [point for point in points if point.startswith(f"{folder}/")]
-
-
-def _unescaped(point: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), point)
+    return [point for point in kernel.mount_points() if point.startswith(f"{folder}/")]
 
 
 def discard(folder: Path) -> None:

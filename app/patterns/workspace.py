@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from app.patterns.errors import BranchStaleError, CommitError, ConflictError, MountError
@@ -48,7 +47,7 @@ class Workspace:
         Raises:
           MountError: The folder cannot be a workspace.
         """
-        self.path = _checked(Path(folder).resolve())
+        self.path = _require_replaceable(Path(folder).resolve())
         self._state = self.path.parent / f".{self.path.name}.branches"
         self._branches: list[Branch] = []
         self._made = 0
@@ -89,7 +88,7 @@ class Workspace:
         """
         if self._alive < 0:
             raise BranchStaleError(f"the workspace {self.path} has been closed")
-        with self._locked():
+        with self._hold_lock():
             self._made += 1
             folder = self._session / str(self._made)
             if since is None:
@@ -111,7 +110,7 @@ class Workspace:
             return
         for branch in list(self._branches):
             branch.abort()
-        with self._locked():
+        with self._hold_lock():
             discard(self._session)
             os.close(self._alive)
             self._alive = -1
@@ -121,16 +120,11 @@ class Workspace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _open_session(self) -> tuple[Path, int]:
-        with self._locked():
+        with self._hold_lock():
             for dead in self._state.glob(f"{_SESSION}*"):
                 _sweep(dead)
             session = Path(tempfile.mkdtemp(prefix=_SESSION, dir=self._state))
@@ -154,7 +148,7 @@ class Workspace:
                 folder.rmdir()
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _hold_lock(self) -> Iterator[None]:
         """Holds the lock that all workspaces of the folder share, in every process."""
         while True:
             self._state.mkdir(mode=0o700, exist_ok=True)
@@ -182,12 +176,12 @@ class Workspace:
             return 0
 
     def _commit(self, branch: "Branch", folder: Path, before: Snapshot, commits: int) -> None:
-        with self._locked():
+        with self._hold_lock():
             since = self._commits()
             changed = differing(before, snapshot(self.path), copied=since != commits)
             if changed or since != commits:
                 raise ConflictError(str(self.path), changed)
-            _checked(self.path)
+            _require_replaceable(self.path)
             with open(self._state / _COMMITS, "ab") as counted:
                 # A crash cannot halve a single byte.
                 counted.write(b".")
@@ -278,12 +272,7 @@ class Branch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None and self._on_success == "commit" and self.state == "open":
             with ExitStack() as undo:
                 if self._on_error == "abort":
@@ -303,7 +292,7 @@ class Branch:
             self._inner = None
 
 
-def _checked(folder: Path) -> Path:
+def _require_replaceable(folder: Path) -> Path:
     """Returns the folder, if a commit can put another one in its place.
 
     Raises:

@@ -2,9 +2,10 @@
 
 Booleans are compare-and-sets: *True* means that the caller is the first.  Locks are taken in one
 order everywhere: programs by id, cohorts by id, fingerprints sorted, islands by index, the run.
-Two transactions can therefore wait for each other, but never in a circle.  Limits, completions and
-events are buffered and written last, under the run's row lock, so that the events' numbers have no
-gaps and their order is commit order.
+Two transactions can therefore wait for each other, but never in a circle.  What a transaction does
+to the run itself, and completions, which are counted on it, it does last: all others of the run
+wait from there on.  Events are numbered right before the commit, under the run's row lock, so that
+their numbers have no gaps and their order is commit order.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -188,6 +189,8 @@ class Runs(Protocol):
 
         Also of a run that was cancelled meanwhile, which a resume lets go on.  Nothing is done for
         a run inside whose slice has been returned: the run around counts what it had spent then.
+
+        It locks the run, as the last but for the runs around it.
         """
         ...
 
@@ -198,7 +201,9 @@ class Runs(Protocol):
         """
         ...
 
-    def set_limits(self, run: int, limits: InFlightLimits) -> None: ...
+    def set_limits(self, run: int, limits: InFlightLimits) -> None:
+        """Stores a run's limits.  It locks the run, as the last but for the runs around it."""
+        ...
 
     def set_budget(self, run: int, budget: Budget) -> None:
         """Raises or lowers a run's caps; that of proposals never below what is already planned."""
@@ -206,10 +211,7 @@ class Runs(Protocol):
 
 
 class Programs(Protocol):
-    """Programs by content, and what a run knows of them.
-
-    Reads that return a function are one round trip, made when the first of them is called.
-    """
+    """Programs by content, and what a run knows of them."""
 
     def put(self, programs: Sequence[Program]) -> None: ...
     def get(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]: ...
@@ -221,8 +223,8 @@ class Programs(Protocol):
 
     def records(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool
-    ) -> Callable[[], dict[ProgramId, ProgramRecord]]:
-        """Gives programs with their fitness in this run.
+    ) -> dict[ProgramId, ProgramRecord]:
+        """Returns programs with their fitness in this run.
 
         Args:
           run: The run.
@@ -231,16 +233,12 @@ class Programs(Protocol):
         """
         ...
 
-    def children(
-        self, run: int, parent: ProgramId, limit: int
-    ) -> Callable[[], tuple[ProgramRecord, ...]]:
-        """Gives the parent's evaluated children, newest first."""
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
+        """Returns the parent's evaluated children, newest first."""
         ...
 
-    def ancestry(
-        self, run: int, program: ProgramId, *, ancestors: int, failures: int
-    ) -> Callable[[], Ancestry]:
-        """Gives up to so many ancestors of a program, and failed children of it and of them."""
+    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
+        """Returns up to so many ancestors of a program, and failed children of it and of them."""
         ...
 
     def failed(
@@ -612,15 +610,16 @@ class Completions(Protocol):
         """Returns the stored completions of a conversation, by turn and place."""
         ...
 
-    def save(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:
+    def save(self, turns: Sequence[Turn]) -> list[Turn]:
         """Stores completions for cohorts of one run, and adds their charge to the run's account.
 
+        It locks the run, as the last but for the runs around it.
         A turn whose very completions are stored already is left as it is, and not charged again.
         A turn to which another worker's completions are stored is charged, and those stay; so do
         its drafts.  What a run inside another is charged, the one around it is charged, too.
 
         Returns:
-          A function that returns, once the transaction has committed, the turns of the latter kind.
+          The turns of the latter kind.
         """
         ...
 

@@ -210,6 +210,14 @@ class Sandbox(Protocol):
         """
         ...
 
+    def summary(self) -> str:
+        """Returns one line: the isolation in force, and what is missing of it, with the remedies.
+
+        Raises:
+          Unavailable: No sandbox could be started.
+        """
+        ...
+
     def close(self) -> None:
         """Ends every process and container that this sandbox holds.  Idempotent."""
         ...

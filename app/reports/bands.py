@@ -1,7 +1,7 @@
 """The arms of an `evoq compare` as bands, and the settings that differ between runs.
 
 They are of bounded size and are read while the runs go on; `app.reports.comparison` has every curve
-of runs that have ended.  Importing that brings numpy, so only the functions that need it do.
+of runs that have ended.
 """
 
 from bisect import bisect_right
@@ -15,6 +15,7 @@ from app.domain.search.strategy import Ranking
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.ports.records import ComparedRuns
+from app.reports.arms import Superiority, differing, superiority
 from app.reports.course import Course
 
 MOST_POINTS = 400
@@ -36,9 +37,9 @@ class BandPoint:
     """The best so far of an arm's runs after so many settled proposals: quartiles and median."""
 
     settled: int
-    low: float
-    middle: float
-    high: float
+    q25: float
+    median: float
+    q75: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +48,35 @@ class ArmBand:
 
     Attributes:
       band: From the first number of settled proposals at which all of them have a fitness.
-      first_above: How probably a run of the problem's first arm ends above one of this arm, with
-        its 95 % interval; "" of the first arm itself.
+      first_above: How probably a run of the problem's first arm ends above one of this arm; None
+        of the first arm itself, and where one of the two has no finished run.
     """
 
-    arm: str
     runs: int
     band: list[BandPoint]
-    first_above: str
+    first_above: Superiority | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemBands:
-    """The arms on one problem, in the order in which they began."""
+    """The arms on one problem by name, in the order in which they began."""
 
     problem: str
-    budget: int
-    arms: list[ArmBand]
+    arms: dict[str, ArmBand]
 
 
 @dataclass(frozen=True, slots=True)
 class ComparisonBands:
-    """A comparison; its keys are those of `ComparisonDocument` where they mean the same.
+    """A comparison; its keys are those of `ComparisonDocument`, and bands stand for curves.
 
     Attributes:
+      budget: Proposals of each run.
       differing_settings: Those that are not the same in all arms, with the value of each arm.
       unfinished: Runs that the bands leave out, with their states.
     """
 
     comparison: str
+    budget: int
     problems: list[ProblemBands]
     differing_settings: dict[str, dict[str, object]]
     unfinished: dict[str, str]
@@ -101,9 +102,11 @@ def comparison(store: Store, name: str) -> ComparisonBands:
     arms: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
         arms.setdefault(run.problem_name, {}).setdefault(_arm(run), []).append(run)
+    budget = max(run.budget.proposals for run in runs)
     return ComparisonBands(
         comparison=name,
-        problems=[_problem(problem, of_arm, steps) for problem, of_arm in arms.items()],
+        budget=budget,
+        problems=[_problem(problem, of_arm, steps, budget) for problem, of_arm in arms.items()],
         differing_settings=settings_that_differ({_arm(run): run for run in reversed(runs)}),
         unfinished={run.name: run.state.value for run in runs if not steps.get(run.name)},
     )
@@ -111,8 +114,6 @@ def comparison(store: Store, name: str) -> ComparisonBands:
 
 def settings_that_differ(runs: dict[str, Run]) -> dict[str, dict[str, object]]:
     """Returns the settings that are not the same in all runs, by key, then by the run's label."""
-    from app.reports.comparison import differing
-
     return differing({label: run.settings for label, run in runs.items()})
 
 
@@ -131,9 +132,8 @@ def band(runs: Sequence[Steps], budget: int) -> list[BandPoint]:
 
 
 def _point(runs: Sequence[Steps], settled: int) -> BandPoint:
-    found = [steps[bisect_right(steps, settled, key=_settled) - 1][1] for steps in runs]
-    low, middle, high = (quantile(found, share) for share in (0.25, 0.5, 0.75))
-    return BandPoint(settled, low, middle, high)
+    bests = [steps[bisect_right(steps, settled, key=_settled) - 1][1] for steps in runs]
+    return BandPoint(settled, *(quantile(bests, share) for share in (0.25, 0.5, 0.75)))
 
 
 def _settled(step: tuple[int, float]) -> int:
@@ -163,27 +163,16 @@ def _arm(run: Run) -> str:
     return run.name.split(".")[2]
 
 
-def _problem(name: str, arms: dict[str, list[Run]], steps: dict[str, Steps]) -> ProblemBands:
-    from app.reports.comparison import superiority
-
+def _problem(
+    name: str, arms: dict[str, list[Run]], steps: dict[str, Steps], budget: int
+) -> ProblemBands:
     measured = {
         arm: [steps[run.name] for run in runs if steps.get(run.name)] for arm, runs in arms.items()
     }
-    ends = {arm: [each[-1][1] for each in found] for arm, found in measured.items()}
-    budget = max(run.budget.proposals for runs in arms.values() for run in runs)
-    subject = next(iter(measured))
-    return ProblemBands(
-        problem=name,
-        budget=budget,
-        arms=[
-            ArmBand(
-                arm=arm,
-                runs=len(found),
-                band=band(found, budget) if found else [],
-                first_above=superiority(ends[subject], ends[arm]).text
-                if arm != subject and found and ends[subject]
-                else "",
-            )
-            for arm, found in measured.items()
-        ],
-    )
+    first = [curve[-1][1] for curve in next(iter(measured.values()))]
+    bands: dict[str, ArmBand] = {}
+    for arm, curves in measured.items():
+        ends = [curve[-1][1] for curve in curves]
+        above = superiority(first, ends) if bands and first and ends else None
+        bands[arm] = ArmBand(len(curves), band(curves, budget) if curves else [], above)
+    return ProblemBands(name, bands)

@@ -413,7 +413,7 @@ def offered(events: Iterable[Event]) -> list[int]:
     ]
 
 
-def course_of(store: Store, run: int) -> Course:
+def read_course(store: Store, run: int) -> Course:
     """Returns the course of a run up to now, without the evaluator's metrics."""
     course = Course()
     while True:

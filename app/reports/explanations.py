@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from app.config.settings import RunSettings
+from app.config.settings import stored_settings
 from app.domain.evaluation import FailureKind
 from app.domain.remedies import Explanation, commonest, explained
 from app.domain.run import Run
@@ -31,7 +31,7 @@ def read_explanation(
     usual = None
     if isinstance(most.kind, FailureKind):
         usual = tx.history.usual_failure(run.id, most.kind.value, _AMONG)
-    llm = RunSettings.model_validate(run.settings, extra="ignore").llm
+    llm = stored_settings(run.settings).llm
     limits = [model.max_tokens for model in llm.every_model]
     return explained(
         most,

@@ -15,7 +15,7 @@ from app.domain.run import Run
 from app.domain.secrets import redacted_values
 from app.ports.protocols import Store
 from app.ports.records import Worker
-from app.reports.course import course_of
+from app.reports.course import read_course
 from app.reports.decoration import NotMade, attempt
 from app.reports.documents import Json, RunDocument, to_json
 from app.reports.generations import has_generations
@@ -81,7 +81,7 @@ def draw(store: Store, summary: Summary, folder: Path) -> Drawn:
     seeds = summary.baselines.items()
     baselines = {name: seed.fitness for name, seed in seeds if seed.fitness is not None}
     title = f"{run.name} ({run.problem_name})" if run.problem_name not in run.name else run.name
-    course = cache(partial(course_of, store, run.id))
+    course = cache(partial(read_course, store, run.id))
     with store.begin() as tx:
         elites = tx.archive.elites(run.id)
     figures: dict[Path, Callable[[], Figure]] = {
@@ -93,7 +93,7 @@ def draw(store: Store, summary: Summary, folder: Path) -> Drawn:
         figures[folder / "generations.png"] = lambda: plots().by_generation(
             generations_of(store, run), title
         )
-    return drawn(figures)
+    return draw_files(figures)
 
 
 def plots() -> ModuleType:
@@ -103,16 +103,16 @@ def plots() -> ModuleType:
     return plots
 
 
-def drawn(figures: Mapping[Path, Callable[[], "Figure"]]) -> Drawn:
+def draw_files(figures: Mapping[Path, Callable[[], "Figure"]]) -> Drawn:
     """Draws figures into files, each if it can be drawn."""
     made = {
-        path: attempt(path.name, partial(_save_made, make, path)) for path, make in figures.items()
+        path: attempt(path.name, partial(_draw_file, make, path)) for path, make in figures.items()
     }
     missing = [found for found in made.values() if isinstance(found, NotMade)]
     return Drawn([path for path, found in made.items() if found is None], missing)
 
 
-def _save_made(make: Callable[[], "Figure"], path: Path) -> None:
+def _draw_file(make: Callable[[], "Figure"], path: Path) -> None:
     save(make(), path)
 
 

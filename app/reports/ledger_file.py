@@ -28,7 +28,7 @@ VERSION = 1
 _DAMAGED = (OSError, EOFError, zlib.error, UnicodeDecodeError)
 _LONGEST_LINE = 256 * 1024 * 1024
 
-ProblemOf: TypeAlias = Callable[[str, str, Mapping[str, bytes], Mapping[str, Any]], Problem]
+ProblemOf: TypeAlias = Callable[[str, str, Mapping[str, bytes], Mapping[str, object]], Problem]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def present_fitness(tx: Transaction, run: Run) -> dict[ProgramId, float]:
     return {program: elite.fitness for program, (_, elite) in _places(tx, run).items()}
 
 
-def lineage_of(tx: Transaction, run: Run, program: ProgramId, limit: int) -> list[Settled]:
+def read_lineage(tx: Transaction, run: Run, program: ProgramId, limit: int) -> list[Settled]:
     """Returns a program and its ancestors with their present fitness; see `History.lineage`."""
     present = present_fitness(tx, run)
     return [

@@ -192,7 +192,7 @@ def program_document(
             ChildDocument(
                 child.program.id, present.get(child.program.id, child.fitness), child.changes
             )
-            for child in tx.programs.children(run.id, program, MOST_CHILDREN)()
+            for child in tx.programs.children(run.id, program, MOST_CHILDREN)
         ],
     )
 
@@ -203,10 +203,10 @@ def proposal_document(tx: Transaction, run: Run, ordinal: int) -> ProposalDocume
     Raises:
       LookupError: None has this ordinal.
     """
-    found = tx.history.of_ordinal(run.id, ordinal)
-    if found is None:
+    settled = tx.history.of_ordinal(run.id, ordinal)
+    if settled is None:
         raise LookupError(f"{run.name} has no settled proposal {ordinal}")
-    [row] = rows([found], champions=read_champions(tx, run))
+    [row] = rows([settled], champions=read_champions(tx, run))
     replies = tx.completions.of_proposal(run.id, ordinal, MOST_REPLIES)
     return ProposalDocument(
         run=run.id,
@@ -255,7 +255,7 @@ def failure_document(failure: Failure | None) -> FailureDocument | None:
     return FailureDocument(failure.kind.value, failure.shown) if failure else None
 
 
-def difference_of(store: Store, run: Run, old: str, new: str) -> str:
+def read_difference(store: Store, run: Run, old: str, new: str) -> str:
     """Returns the unified difference between two programs of a run, by the beginnings of their ids.
 
     Raises:
@@ -282,10 +282,10 @@ def program_named(tx: Transaction, run: Run, beginning: str) -> ProgramId:
     Raises:
       LookupError: No id or several have it.
     """
-    found = []
+    programs: list[ProgramId] = []
     if re.fullmatch(r"[0-9a-f]{4,64}", beginning):
-        found = tx.programs.named(run.id, beginning)
-    if len(found) != 1:
-        many = "more than one" if found else "no"
+        programs = tx.programs.named(run.id, beginning)
+    if len(programs) != 1:
+        many = "more than one" if programs else "no"
         raise LookupError(f"{run.name} has {many} program whose id begins with {beginning!r}")
-    return found[0]
+    return programs[0]

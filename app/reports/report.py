@@ -19,7 +19,7 @@ from app.ports.records import Account, Settled, WorkerTime
 from app.reports.decoration import NotMade, attempt
 from app.reports.folder import Drawn, draw, snapshot
 from app.reports.funnel import HEADINGS
-from app.reports.measured import MeasuredProgram, lineage_of
+from app.reports.measured import MeasuredProgram, read_lineage
 from app.reports.page import code, fenced, page, row, rule
 from app.reports.summary import BestProgram, Summary, ValidatedProgram
 from app.reports.text import usd
@@ -70,7 +70,7 @@ def report(
 def lineage(store: Store, run: Run, best: BestProgram) -> list[Step]:
     """Returns the best program and its ancestors by first parents, oldest first."""
     with store.begin() as tx:
-        line = lineage_of(tx, run, best.measured.program, MOST_ANCESTORS)
+        line = read_lineage(tx, run, best.measured.program, MOST_ANCESTORS)
         programs = [settled.program for settled in line if settled.program]
         sources = {name: program.source for name, program in tx.programs.get(programs).items()}
     steps, before = [], ""

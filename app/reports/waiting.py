@@ -12,7 +12,7 @@ from app.adapters.model.congestion.status import EndpointStatus, published, with
 from app.adapters.model.providers.spec import model_spec
 from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import ticking
-from app.config.models import ModelSettings
+from app.config.settings import stored_settings
 from app.domain.run import Run, RunState
 from app.ports.ledger import Transaction
 from app.ports.records import Backlog, Presence
@@ -64,7 +64,7 @@ def watched_queue(
 
 def endpoints_of(run: Run, endpoints: Sequence[EndpointStatus]) -> list[EndpointStatus]:
     """Returns those of the endpoints that a run uses; none if it asks no model."""
-    models = [] if run.state.final else ModelSettings(**run.settings["llm"]).every_model
+    models = [] if run.state.final else stored_settings(run.settings).llm.every_model
     if any(model.base_url is None and model.provider is None for model in models):
         # The environment of the workers decides which of the endpoints the run uses.
         return list(endpoints)

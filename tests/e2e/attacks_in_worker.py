@@ -5,11 +5,12 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
+from app.adapters.sandbox.choose import choose
 from app.adapters.sandbox.process import ProcessSandbox
-from app.bootstrap import open_sandbox
 from app.config.settings import SandboxSettings, Settings
 from app.domain.problem import Evaluator, Limits, Mode, Outcome
 from app.ports.protocols import Sandbox
@@ -24,7 +25,7 @@ LATE_SECONDS = 2.0
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Sandbox]:
     given: SandboxSettings = Settings().sandbox
-    sandbox = open_sandbox(given.model_copy(update={"owner": f"{given.owner}-attacks", "cells": 2}))
+    sandbox = choose(replace(given, owner=f"{given.owner}-attacks", places=2))
     yield sandbox
     sandbox.close()
 

@@ -18,6 +18,7 @@ from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.engine import lifecycle, steps
 from app.engine.context import Context
+from app.engine.process import Process
 from app.ports.records import NewRun
 from tests.engine.toy import ASKED, NUDGE, ToySandbox, problem
 
@@ -29,15 +30,30 @@ def no_model(run: Run) -> Any:
 @pytest.fixture
 def ctx(store: SqlStore) -> Context:
     toy = problem()
-    return Context(
+    plain = Context(
         store=store,
         model=no_model,
         sandbox=ToySandbox(),
         executor=InlineExecutor(),
         problem=lambda digest: toy,
         operators={one.name: one for one in (SEED, NUDGE, ASKED)},
-        share=GroupCommit().share,
     )
+    return with_process(plain, share=GroupCommit().share)
+
+
+def with_process(ctx: Context, **methods: Any) -> Context:
+    """Returns a context whose process does some things in another way."""
+    process: Any = _Changed(ctx.process, methods)
+    return replace(ctx, process=process)
+
+
+class _Changed:
+    def __init__(self, process: Process, methods: Mapping[str, Any]) -> None:
+        self.__dict__.update(methods)
+        self._process = process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._process, name)
 
 
 def new_run(toy: Problem, *, budget: int = 24, in_flight: int = 1, **search: Any) -> NewRun:

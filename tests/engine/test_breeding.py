@@ -4,7 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 import psycopg
@@ -18,6 +18,7 @@ from app.domain.search.recipes.map_elites import default_patience
 from app.engine import steps
 from app.engine.context import Context
 from app.ports.protocols import NEVER, Stop
+from tests.engine.conftest import with_process
 from tests.engine.executors import Numbers, RecordedMessages, planned
 
 
@@ -56,7 +57,8 @@ def test_parents_are_drawn_behind_the_place_which_is_free_once_the_model_has_ans
         return wait()
 
     model = Numbers()
-    ctx = replace(ctx, model=lambda run: model, place=place, executor=RecordedMessages())
+    ctx = replace(ctx, model=lambda run: model, executor=RecordedMessages())
+    ctx = with_process(ctx, take_place=place)
     run, proposals = planned(ctx, 1, "asked")
     with ThreadPoolExecutor(1) as pool:
         bred = pool.submit(steps.generate, ctx, *proposals)
@@ -70,7 +72,7 @@ def test_parents_are_drawn_behind_the_place_which_is_free_once_the_model_has_ans
 
 
 class Held(Numbers):
-    """Admits one conversation after the other, and answers all when as many as expected wait."""
+    """Answers all conversations when as many as expected wait; `next` is free after each."""
 
     def __init__(self, conversations: int) -> None:
         super().__init__()
@@ -82,17 +84,13 @@ class Held(Numbers):
         self.all.wait(30)
         return super().complete(prompts)
 
-    def place(self, run: Run) -> AbstractContextManager[Callable[[], None]]:
-        self.next.acquire(timeout=30)
-        return nullcontext(lambda: None)
-
 
 def test_children_at_the_model_count_for_the_patience_with_their_parent(
     ctx: Context, store: SqlStore, database: str
 ) -> None:
     patience, more = default_patience(12), 2
     model = Held(patience + more)
-    ctx = replace(ctx, model=lambda run: model, place=model.place, executor=RecordedMessages())
+    ctx = replace(ctx, model=lambda run: model, executor=RecordedMessages())
     run, proposals = planned(ctx, patience + more, "asked")
     other = Program("x = -3.0\n")
     with store.begin() as tx:
@@ -102,7 +100,12 @@ def test_children_at_the_model_count_for_the_patience_with_their_parent(
         for island in range(run.islands):
             tx.archive.put_cell(run.id, island, Cell((0,), (worse,)))
     with ThreadPoolExecutor(len(proposals)) as pool:
-        for bred in [pool.submit(steps.generate, ctx, proposal) for proposal in proposals]:
+        conversations = []
+        # A draw that explores pays no attention to the patience: it must not be the last.
+        for proposal in proposals:
+            assert model.next.acquire(timeout=30)
+            conversations.append(pool.submit(steps.generate, ctx, proposal))
+        for bred in conversations:
             bred.result(60)
     assert 0 < children(database, run.id)[seed.program] <= patience  # a few draws explore
     assert ctx.drawn.children(run.id, seed.program) == 0
@@ -115,7 +118,7 @@ def test_a_seed_is_no_child_of_itself(ctx: Context, store: SqlStore) -> None:
 
     with store.begin() as tx:
         bred = tx.archive.island(run.id, 0).bred(4, 10)
-        children = tx.programs.children(run.id, toy.seeds[0].id, 10)()
+        children = tx.programs.children(run.id, toy.seeds[0].id, 10)
         [settled] = tx.history.of_program(run.id, toy.seeds[0].id, 10)
         births = tx.history.ancestry(run.id, [toy.seeds[0].id])
 

@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from app.adapters.model.per_run import Models
+from app.adapters.problems.catalogue import ProblemCatalogue
+from app.adapters.problems.loading import load
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.store.sql import SqlStore
-from app.bootstrap import Models, ProblemCatalogue, load_problem
 from app.config.changes import revision_of
 from app.domain.events import Changed, EventKind
 from app.domain.operators.search import SEARCH
@@ -119,7 +121,7 @@ def test_trials_after_a_change_have_the_limits_that_the_run_has_now(
 ) -> None:
     (tmp_path / "initial_program.py").write_text("x = 1.0\n")
     (tmp_path / "evaluator.py").write_text("def evaluate(path):\n    return {'score': 1.0}\n")
-    loaded = load_problem([tmp_path], options={"sandbox.memory_mib": 300})
+    loaded = load([tmp_path], options={"sandbox.memory_mib": 300})
     run = lifecycle.start(
         replace(ctx, problem=lambda digest: loaded), loaded, new_run(loaded, islands=1)
     )

@@ -62,8 +62,7 @@ def answered(store: SqlStore, cohort: int, *replies: Completion) -> None:
 
 def saved(store: SqlStore, *turns: Turn) -> list[Turn]:
     with store.begin() as tx:
-        overtaken = tx.completions.save(turns)
-    return overtaken()
+        return tx.completions.save(turns)
 
 
 def test_a_completion_comes_back_with_all_that_is_known_of_it(store: SqlStore) -> None:

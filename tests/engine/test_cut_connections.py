@@ -20,7 +20,7 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.ledger import Transaction
 from app.ports.protocols import NEVER, Stop, Store, Unavailable
-from tests.engine.conftest import new_run, table
+from tests.engine.conftest import new_run, table, with_process
 from tests.engine.executors import Numbers, RecordedMessages, UnreliableQueue, planned, settled
 from tests.engine.toy import problem
 
@@ -156,7 +156,9 @@ def test_two_processes_whose_connections_are_cut_lose_no_step_no_answer_and_no_t
             stack.callback(store.close)
             stack.callback(renewer.close)
             processes.append(
-                replace(ctx, store=store, share=GroupCommit().share, keep=renewer.keep)
+                with_process(
+                    replace(ctx, store=store), share=GroupCommit().share, keep_lease=renewer.keep
+                )
             )
         threads = [
             threading.Thread(

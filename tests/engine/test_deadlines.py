@@ -20,7 +20,7 @@ from app.engine import advance as engine_advance
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.reports.progress import Progress, fold
-from tests.engine.conftest import new_run, table
+from tests.engine.conftest import new_run, table, with_process
 from tests.engine.executors import RecordedMessages
 from tests.engine.test_interleavings import top_half
 from tests.engine.test_withdrawal import Endless, Silent, Texts, renewing  # noqa: F401  a fixture
@@ -100,7 +100,7 @@ def test_at_the_deadline_the_measured_are_judged_and_the_others_are_withdrawn(
 ) -> None:
     """One child is measured, one is in a sandbox, one is at a model, and one was not begun."""
     ctx, run, proposals, messages = waiting
-    ctx = replace(ctx, keep=renewing.keep)
+    ctx = with_process(ctx, keep_lease=renewing.keep)
     sandbox, model = Endless("x = 1.0"), Silent()
     steps.generate(answering(ctx, 1.0), proposals[0])
     _, measured, _ = messages.take()

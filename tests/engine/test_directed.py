@@ -23,7 +23,7 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop, Unavailable
 from app.ports.records import NewRun
-from tests.engine.conftest import new_run, run_to_the_end, table
+from tests.engine.conftest import new_run, run_to_the_end, table, with_process
 from tests.engine.executors import UnreliableQueue, served
 from tests.engine.test_tournament import game, number
 from tests.engine.toy import problem
@@ -301,7 +301,7 @@ def test_workers_that_repeat_each_other_use_one_answer_and_book_every_one(
         for _ in range(2):
             store = SqlStore(database)
             stack.callback(store.close)
-            processes.append(replace(ctx, store=store, share=GroupCommit().share))
+            processes.append(with_process(replace(ctx, store=store), share=GroupCommit().share))
         served(queue, ctx, run, processes * 4, seconds=120, borne=(Unavailable,))
 
     followed(ctx, run)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -102,7 +102,7 @@ def served() -> Iterator[Callable[..., tuple[Endpoint, Callable[[Run], LanguageM
 
 def run_with(ctx: Context, serve: Callable[[Run], LanguageModel], **llm: Any) -> Run:
     order = new_run(problem(), budget=10)
-    llm_section = ModelSettings(temperature=0.9, **llm).model_dump(mode="json")
+    llm_section = asdict(ModelSettings(temperature=0.9, **llm))
     settings = {**order.settings, "llm": {**llm_section, "repair_turns": 0}}
     order = replace(order, settings=settings, operators={ASKED.name: 1.0})
     run = run_to_the_end(replace(ctx, model=serve), problem(), order)

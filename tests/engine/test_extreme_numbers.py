@@ -21,9 +21,10 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import bin_index
 from app.engine.context import Context
 from app.reports import comparison, report
+from app.reports.arms import ArmRun, Comparison, ProblemComparison, arm_run
 from app.reports.bands import comparison as comparison_document
 from app.reports.checkpoint import write_checkpoint
-from app.reports.course import course_of
+from app.reports.course import read_course
 from app.reports.documents import RunDocument, to_json
 from app.reports.folder import write
 from app.reports.generations import generations
@@ -145,7 +146,7 @@ def test_every_page_and_document_is_made_of_finite_numbers(ctx: Context):
     toy = extreme()
     run = searched(ctx, toy, "map_elites")
     reader = RunReader(ctx.store, NO_QUEUE, lambda digest: toy, QueueState)
-    course = course_of(ctx.store, run.id)
+    course = read_course(ctx.store, run.id)
     best = course.improvements[-1].program
 
     documents: list[Callable[[], Any]] = [
@@ -189,18 +190,18 @@ def numbers(value: Any) -> list[Any]:
 
 def test_arms_are_compared_on_the_page_and_in_the_report(ctx: Context, tmp_path: Path):
     toy = extreme()
-    arms: dict[str, tuple[comparison.ArmRun, ...]] = {}
+    arms: dict[str, tuple[ArmRun, ...]] = {}
     for arm, recipe in (("one", "map_elites"), ("random", "random")):
         runs = []
         for seed in (1, 2):
             run = searched(ctx, toy, recipe, name=f"mine.toy.{arm}.{seed}")
             table = list(rows(history(ctx.store, run.id)))
-            found = comparison.arm_run(run.name, seed, 24, table)
+            found = arm_run(run.name, seed, 24, table)
             assert found is not None
             runs.append(found)
         arms[arm] = tuple(runs)
-    problem_of = comparison.ProblemComparison("toy", arms, "random")
-    result = comparison.Comparison("mine", 24, (problem_of,), {}, {})
+    problem_of = ProblemComparison("toy", arms, "random")
+    result = Comparison("mine", 24, (problem_of,), {}, {})
 
     strict(to_json(comparison.document(result)))
     assert comparison.write(result, tmp_path).missing == []

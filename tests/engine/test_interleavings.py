@@ -31,7 +31,6 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import (
     CellKey,
     Entrant,
-    Island,
     IslandView,
     best,
     grid,
@@ -43,11 +42,12 @@ from app.domain.search.recipes.map_elites import neighbours
 from app.domain.search.strategy import Barrier, Lineage, RecipeInputs, Strategy, fixed
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.engine.sharing import alone
+from app.engine.process import Alone
 from app.ports.protocols import NEVER, Stop
-from tests.engine.conftest import new_run, table
+from tests.engine.conftest import new_run, table, with_process
 from tests.engine.test_tournament import game
 from tests.engine.toy import NUDGE, ToySandbox, interpret, prepare, problem
+from tests.islands import Island
 
 ISLANDS = 2
 PLACES = 2
@@ -297,10 +297,9 @@ def interrupted(ctx: Context, network: Network, toy: Problem | None = None) -> C
         executor=network,
         problem=lambda digest: toy,
         operators={"seed": SEED, "nudge": NUDGE, "answering": Operator("answering", answering)},
-        keep=network.keep,
         pace=Pace(0.0, 0.0, 0.0, attempts=10_000),
-        share=alone,
     )
+    ctx = with_process(ctx, keep_lease=network.keep, share=Alone().share)
     network.answers = dict(table(ctx))
     return ctx
 

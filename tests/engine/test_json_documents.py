@@ -11,7 +11,8 @@ from app.domain.operator import Completion
 from app.domain.run import Run
 from app.engine import lifecycle
 from app.engine.context import Context
-from app.reports.comparison import Comparison, ProblemComparison, arm_run, differing, document
+from app.reports.arms import Comparison, ProblemComparison, arm_run, differing
+from app.reports.comparison import document
 from app.reports.documents import to_json
 from app.reports.metrics import metrics_of
 from tests.engine.conftest import new_run, run_to_the_end

@@ -143,7 +143,7 @@ def test_an_opinion_that_was_paid_for_is_not_asked_again(
     def dies(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("app.engine.judge.record", dies)
+    monkeypatch.setattr("app.engine.judge.record_results", dies)
     with pytest.raises(MemoryError):
         steps.judge(ctx, messages[0])
     monkeypatch.undo()

@@ -56,7 +56,7 @@ def nested_run(
         strategy=inside, proposals=proposals, operators=mix_inside, parameters=parameters_inside
     )
     stored = RunSettings.model_validate(new.settings)
-    queue = stored.queue.model_copy(update={"generating": in_flight, "evaluating": in_flight})
+    queue = replace(stored.queue, generating=in_flight, evaluating=in_flight)
     stored = stored.model_copy(update={"nested": nested, "strategy": parameters, "queue": queue})
     return replace(
         new,
@@ -321,7 +321,7 @@ def test_slices_of_tokens_keep_the_cap_of_the_run_around(around: Context) -> Non
         mix_inside={ASKED.name: 1.0}, budget=30, parameters={"n": 2}, caps={"tokens": 1_500}
     )
     stored = RunSettings.model_validate(new.settings)
-    llm = stored.llm.model_copy(update={"models": [], "max_tokens": 100})
+    llm = replace(stored.llm, models=[], max_tokens=100)
     new = replace(new, settings=stored.model_copy(update={"llm": llm}).model_dump(mode="json"))
 
     run = worked(around, lifecycle.start(around, problem(), new).id)

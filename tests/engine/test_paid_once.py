@@ -150,8 +150,7 @@ def answered(cohort: Cohort, text: str, parent: str = "a" * 64, number: int = 0)
 
 def saved(ctx: Context, *turns: Turn) -> list[Turn]:
     with ctx.store.begin() as tx:
-        overtaken = tx.completions.save(turns)
-    return overtaken()
+        return tx.completions.save(turns)
 
 
 def texts(ctx: Context, cohort: Cohort) -> list[str]:

@@ -21,7 +21,7 @@ from app.engine import lifecycle, steps
 from app.engine.budget import price_ceiling
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop, Unavailable
-from tests.engine.conftest import new_run, table
+from tests.engine.conftest import new_run, table, with_process
 from tests.engine.executors import (
     RecordedMessages,
     UnreliableQueue,
@@ -222,7 +222,7 @@ def test_workers_whose_leases_run_out_while_calls_fail_book_every_answer_and_use
         for _ in range(PROCESSES):
             store = SqlStore(database)
             stack.callback(store.close)
-            processes.append(replace(ctx, store=store, share=GroupCommit().share))
+            processes.append(with_process(replace(ctx, store=store), share=GroupCommit().share))
         served(queue, ctx, run, processes * THREADS, seconds=120, borne=(Unavailable,))
 
     with ctx.store.begin() as tx:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from app.domain.operator import Brief, Conversation, Offspring, Operator
+from app.domain.operator import Brief, Conversation, Offspring, Operator, Reads
 from app.domain.program import Program
 from app.domain.run import Run
 from app.domain.search.cohort import CutReason, State
@@ -30,7 +30,9 @@ class Script:
         self.briefs: dict[int, Brief] = {}
 
     def operator(self) -> Operator:
-        return Operator("nudge", self._converse, asks_model=False, siblings=9, failures=9)
+        return Operator(
+            "nudge", self._converse, asks_model=False, reads=Reads(siblings=9, failures=9)
+        )
 
     def _converse(self, brief: Brief) -> Conversation:
         yield from ()

@@ -13,10 +13,10 @@ from app.domain.operator import Completion, Prompt
 from app.domain.problem import EvaluatorBroken, Job, Outcome
 from app.domain.run import RunState
 from app.engine import lifecycle, steps
-from app.engine.attempt import stop
 from app.engine.context import Context, Pace
+from app.engine.lease import stop
 from app.ports.protocols import NEVER, Misconfigured, Starved, Stop, Unavailable, Unwritable
-from tests.engine.conftest import new_run, run_to_the_end, table
+from tests.engine.conftest import new_run, run_to_the_end, table, with_process
 from tests.engine.toy import problem
 
 
@@ -109,14 +109,14 @@ def test_while_the_ledger_has_no_room_steps_wait_and_lose_neither_message_nor_re
         if refused[name] < 2:
             refused[name] += 1
             raise Unwritable("the database: no space left on device")
-        return ctx.share(kind, *work)  # type: ignore[arg-type]
+        return ctx.process.share(kind, *work)  # type: ignore[arg-type]
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
         with ctx.store.begin() as tx:
             reasons.add(tx.runs.get(run.id).reason)
 
-    crowded = replace(ctx, share=full, wait=wait)  # type: ignore[arg-type]
+    crowded = with_process(ctx, share=full, wait=wait)
     ctx.executor.drain(table(crowded), lambda: False)  # type: ignore[attr-defined]
     with ctx.store.begin() as tx:
         final = tx.runs.get(run.id)
@@ -135,7 +135,7 @@ def test_a_ledger_that_has_no_room_for_long_is_left_to_the_next_step(ctx: Contex
 
     toy, waits = problem(), list[float]()
     lifecycle.start(ctx, toy, new_run(toy, budget=1))
-    crowded = replace(ctx, share=full, wait=waits.append)  # type: ignore[arg-type]
+    crowded = with_process(ctx, share=full, wait=waits.append)
     with pytest.raises(Unwritable):
         ctx.executor.drain(table(crowded), lambda: False)  # type: ignore[attr-defined]
 
@@ -146,13 +146,13 @@ def test_a_run_whose_results_cannot_be_saved_waits_and_says_for_what(ctx: Contex
     def full(kind: object, *work: object) -> object:
         if isinstance(kind, tuple) and kind[0] == "record":
             raise Unavailable("the database: no space left on device")
-        return ctx.share(kind, *work)  # type: ignore[arg-type]
+        return ctx.process.share(kind, *work)  # type: ignore[arg-type]
 
     ctx = replace(ctx, pace=Pace(lease_seconds=60.0, redeliver_seconds=60.0, retry_seconds=0.0))
     toy = problem()
     run = lifecycle.start(ctx, toy, new_run(toy, budget=1))
     waiting = ctx.executor._messages  # type: ignore[attr-defined]
-    without_space = table(replace(ctx, share=full))  # type: ignore[arg-type]
+    without_space = table(with_process(ctx, share=full))
     for _ in range(len(waiting) + 1):
         step, subject = waiting.popleft()
         with suppress(Unavailable):

@@ -7,7 +7,7 @@ import pytest
 
 from app.adapters.store import schema
 from app.adapters.store.sql import SqlStore
-from app.bootstrap import worker_context
+from app.bootstrap.worker import worker_context
 from app.client import target as targets
 from app.domain.run import Run
 from app.ports.protocols import Misconfigured

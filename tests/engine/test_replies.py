@@ -213,8 +213,8 @@ def test_a_prompt_holds_what_the_ledger_knows_of_the_lineage(ctx: Context) -> No
         assert best is not None
         assert best.program is not None
         seed = problem().seeds[0].id
-        line = tx.programs.ancestry(run_id, best.program, ancestors=3, failures=3)()
-        unlimited = tx.programs.ancestry(run_id, seed, ancestors=3, failures=3)()
+        line = tx.programs.ancestry(run_id, best.program, ancestors=3, failures=3)
+        unlimited = tx.programs.ancestry(run_id, seed, ancestors=3, failures=3)
     assert [one.program.source for one in line.ancestors][-1:] == ["x = 0.0\n"]
     assert unlimited.ancestors == ()
     assert [one.failure.kind.value for one in line.failures] == ["runtime"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.doctor import _places
+from app.cli.doctor_services import _places
 from app.domain.problem import Job, Outcome
 from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
@@ -18,7 +18,7 @@ from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop
 from app.ports.records import Capacity, Worker
 from app.reports.summary import read_places
-from tests.engine.conftest import new_run, table
+from tests.engine.conftest import new_run, table, with_process
 from tests.engine.executors import RecordedMessages, UnreliableQueue, served
 from tests.engine.toy import ToySandbox, problem
 
@@ -92,7 +92,7 @@ def begin(ctx: Context, *trials: int) -> Counter[int]:
         raise SystemExit("the worker is killed while the trial runs")
 
     with suppress(SystemExit):
-        steps.evaluate(replace(ctx, work=note), *trials)
+        steps.evaluate(with_process(ctx, count_work=note), *trials)
     return begun
 
 
@@ -178,9 +178,9 @@ def test_a_run_has_no_more_trials_at_work_than_its_limit(ctx: Context, limit: in
         ctx,
         executor=queue,
         sandbox=sandbox,
-        wait=time.sleep,
         pace=Pace(redeliver_seconds=0.2, place_seconds=0.005),
     )
+    ctx = with_process(ctx, wait=time.sleep)
     places(ctx, 8)
     run = started(ctx, "timing", trials_at_once=limit)
     served(queue, ctx, run, [ctx] * 6, seconds=60)

@@ -14,8 +14,9 @@ from app.domain.program import Program
 from app.domain.run import RunState
 from app.engine import steps
 from app.engine.context import Context, Pace
-from app.engine.enter import GeneratedChildren, enter
-from app.engine.sharing import alone, nothing
+from app.engine.enter import GeneratedChildren, enter_children
+from app.engine.process import ALONE, nothing
+from tests.engine.conftest import with_process
 from tests.engine.executors import Numbers, RecordedMessages, operator_replies, planned, settled
 from tests.engine.test_group_commit import until
 
@@ -41,7 +42,7 @@ class Together:
         /,
     ) -> list[Any]:
         if kind != self._kind:
-            return alone(kind, subjects, work, after)
+            return ALONE.share(kind, subjects, work, after)
         with self._lock:
             place = len(self._subjects)
             self._subjects.extend(subjects)
@@ -71,11 +72,11 @@ def test_a_cohort_that_two_threads_lease_at_once_is_generated_by_one(ctx: Contex
     model = Numbers()
     ctx = replace(ctx, model=lambda run: model)
     run, [cohort] = planned(ctx, 1, "asked")
-    at_once(steps.generate, replace(ctx, share=Together("lease proposals")), [cohort, cohort])
+    at_once(steps.generate, with_process(ctx, share=Together("lease proposals")), [cohort, cohort])
     _, [trial], _ = ctx.executor.take()  # type: ignore[attr-defined]
     assert model.asked == 2  # its operator has two turns
     tested = ctx.sandbox.runs  # type: ignore[attr-defined]
-    at_once(steps.evaluate, replace(ctx, share=Together("lease trials")), [trial, trial])
+    at_once(steps.evaluate, with_process(ctx, share=Together("lease trials")), [trial, trial])
     assert ctx.sandbox.runs == tested + 1  # type: ignore[attr-defined]
     assert settled(ctx, run) == [0]
 
@@ -83,9 +84,9 @@ def test_a_cohort_that_two_threads_lease_at_once_is_generated_by_one(ctx: Contex
 def test_cohorts_of_two_runs_leased_at_once_go_each_to_its_own(ctx: Context) -> None:
     run, [first] = planned(ctx, 1, name="one")
     other, [second] = planned(ctx, 1, name="other")
-    at_once(steps.generate, replace(ctx, share=Together("lease proposals")), [first, second])
+    at_once(steps.generate, with_process(ctx, share=Together("lease proposals")), [first, second])
     trials = [trial for _ in range(2) for trial in ctx.executor.take()[1]]  # type: ignore[attr-defined]
-    at_once(steps.evaluate, replace(ctx, share=Together("lease trials")), trials)
+    at_once(steps.evaluate, with_process(ctx, share=Together("lease trials")), trials)
     assert settled(ctx, run) == settled(ctx, other) == [0]
 
 
@@ -100,7 +101,7 @@ def test_children_that_two_threads_generate_of_one_cohort_are_entered_once(ctx: 
     members = (replace(member, draft=draft),)
     leased = replace(leased, cohort=replace(cohort_of_one, members=members))
     twice = [GeneratedChildren.of(leased, [Offspring(Program(f"x = {n}.0\n"))]) for n in (1, 2)]
-    enter(ctx, run, twice)
+    enter_children(ctx, run, twice)
     [(step, trials, _)] = ctx.executor.messages  # type: ignore[attr-defined]
     assert (step, len(trials)) == ("evaluate", 1)
     steps.evaluate(ctx, *trials)
@@ -111,7 +112,7 @@ def test_turns_saved_at_once_are_booked_together(ctx: Context) -> None:
     model = Numbers(tokens=7)
     ctx = replace(ctx, model=lambda run: model)
     run, cohorts = planned(ctx, 2, "asked")
-    at_once(steps.generate, replace(ctx, share=Together(("save", run.id))), cohorts)
+    at_once(steps.generate, with_process(ctx, share=Together(("save", run.id))), cohorts)
     with ctx.store.begin() as tx:
         conversations = [operator_replies(tx, cohort) for cohort in cohorts]
         spent = tx.runs.get(run.id).tokens
@@ -138,7 +139,8 @@ class Hanging(RecordedMessages):
 def test_no_thread_waits_for_the_messages_of_a_shared_transaction(ctx: Context) -> None:
     run, cohorts = planned(ctx, 2)
     queue = Hanging()
-    ctx = replace(ctx, executor=queue, share=Together(("enter", run.id)))
+    ctx = replace(ctx, executor=queue)
+    ctx = with_process(ctx, share=Together(("enter", run.id)))
     with ThreadPoolExecutor(THREADS) as pool:
         entering = [pool.submit(steps.generate, ctx, cohort) for cohort in cohorts]
         done, enqueueing = wait(entering, timeout=60, return_when=FIRST_COMPLETED)
@@ -158,7 +160,7 @@ def test_a_cohort_started_too_often_fails_its_run_and_no_other_of_the_group(
     with ctx.store.begin() as tx:
         tx.proposals.claim([first], 0.0, attempts=1)
     group, release = GroupCommit(), threading.Event()
-    ctx = replace(ctx, share=group.share)
+    ctx = with_process(ctx, share=group.share)
     with ThreadPoolExecutor(3) as pool:
         pool.submit(group.share, "lease proposals", [], lambda _: [release.wait(60)])
         until(lambda: "lease proposals" in group._waiting)

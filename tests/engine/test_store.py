@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from psycopg.errors import CheckViolation, ProgramLimitExceeded
 from sqlalchemy import create_engine, text
 
-from app.adapters.store import schema
+from app.adapters.store import migrating, schema
 from app.adapters.store.archive import _BRED
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
@@ -156,7 +156,7 @@ def test_a_ledger_without_room_is_distinguished_from_one_that_is_out_of_reach(
 ) -> None:
     full = "DO $$ BEGIN RAISE EXCEPTION 'No space left' USING ERRCODE = 'disk_full'; END $$"
     with pytest.raises(Unwritable, match="No space left"), store.begin() as tx:
-        tx.leases._c.exec_driver_sql(full)  # type: ignore[attr-defined]
+        tx.leases._c.execute(full)  # type: ignore[attr-defined]
     with store.begin() as tx:
         tx.problems.add(problem())
 
@@ -206,7 +206,7 @@ def test_the_schema_goes_up_and_down_again(empty_database: str) -> None:
     schema.upgrade(empty_database)
     schema.upgrade(empty_database)
     assert schema.version(empty_database).current
-    schema.downgrade(empty_database, "base")
+    migrating.downgrade(empty_database, "base")
     assert schema.version(empty_database).found is None
     schema.upgrade(empty_database)
     assert schema.version(empty_database).current

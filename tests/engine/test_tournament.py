@@ -27,7 +27,7 @@ from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop
 from app.reports.bands import comparison
-from app.reports.course import course_of
+from app.reports.course import read_course
 from app.reports.folder import write_best
 from app.reports.lineage import branches
 from app.reports.metrics import GrowingMetrics, generations_of, metrics_of
@@ -36,7 +36,7 @@ from app.reports.ratings import read_ratings
 from app.reports.report import report
 from app.reports.summary import summarise
 from app.reports.waiting import QueueState
-from tests.engine.conftest import new_run, run_to_the_end, table
+from tests.engine.conftest import new_run, run_to_the_end, table, with_process
 from tests.engine.toy import ToySandbox, problem
 from tests.integration.cli import Evoq
 from tests.unit.cli.remedies import replace_everywhere
@@ -194,7 +194,7 @@ def test_a_champion_that_is_rated_anew_has_one_fitness_everywhere(
     run = played(ctx, toy, budget=8)
 
     shown = evoq("show", "toy-run", "--json").json["best"]
-    summary, course = summarise(ctx.store, run, toy), course_of(ctx.store, run)
+    summary, course = summarise(ctx.store, run, toy), read_course(ctx.store, run)
     write_best(summary, toy, tmp_path)
     with ctx.store.begin() as tx:
         page = program_document(tx, tx.runs.get(run), Program(SEEDS[1]).id, ("smoke", "match"))
@@ -240,10 +240,10 @@ def test_tables_trees_and_comparisons_have_the_fitness_of_the_champion(
         best = tx.history.best(run.id)
     assert best is not None
     assert best.fitness is not None
-    course = course_of(ctx.store, run.id)
+    course = read_course(ctx.store, run.id)
     reader = RunReader(ctx.store, "redis://127.0.0.1:9/0", lambda digest: toy, QueueState)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    [arm] = comparison(ctx.store, "mine").problems[0].arms
+    [arm] = comparison(ctx.store, "mine").problems[0].arms.values()
     told = report(ctx.store, [(summarise(ctx.store, run.id, toy), toy)], lambda _: None)
 
     crowned, rerated = (facts(ctx, run.id, kind) for kind in (EventKind.CROWNED, EventKind.RERATED))
@@ -255,7 +255,7 @@ def test_tables_trees_and_comparisons_have_the_fitness_of_the_champion(
     assert [(best.settled, best.fitness) for best in course.bests] == list(
         zip((0, 4, 8), after, strict=True)
     )
-    assert [(point.settled, point.middle) for point in arm.band] == list(
+    assert [(point.settled, point.median) for point in arm.band] == list(
         zip((0, 4, 8), after, strict=True)
     )
     assert [row.best_score for row in generations_of(ctx.store, run)] == after[1:]
@@ -265,7 +265,7 @@ def test_tables_trees_and_comparisons_have_the_fitness_of_the_champion(
         "proposal": reader.proposal(run, 0).proposal.best_so_far,
         "lineage": reader.lineage(run, str(best.program))[0].fitness,
         "tree": branches(reader.tree(run, course.improvements).nodes, best.program)[0].best,
-        "comparison": arm.band[-1].middle,
+        "comparison": arm.band[-1].median,
     } == {
         "file that grows": best.fitness,
         "rows of /api": best.fitness,
@@ -437,7 +437,7 @@ def test_moves_are_shown_of_games_alone_and_are_not_believed(ctx: Context) -> No
     def show(trial: int, moves: Sequence[str]) -> None:
         seen[trial] = [*moves]
 
-    watched = replace(ctx, sandbox=_Watched(), show_moves=show)
+    watched = with_process(replace(ctx, sandbox=_Watched()), show_moves=show)
     run = played(watched, replace(toy, prepare=prepare), budget=4)
 
     games: list[Played] = facts(ctx, run, EventKind.PLAYED)

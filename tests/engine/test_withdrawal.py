@@ -23,7 +23,7 @@ from app.domain.search.strategy import RecipeInputs, Strategy, fixed
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop, Stopped
-from tests.engine.conftest import new_run, table
+from tests.engine.conftest import new_run, table, with_process
 from tests.engine.executors import Numbers, RecordedMessages, planned
 from tests.engine.test_budgets import MAX_TOKENS, PROMPT_TOKENS, Metered, asking, drained
 from tests.engine.toy import ToySandbox, problem
@@ -104,7 +104,8 @@ def test_a_trial_of_a_cancelled_run_stops_and_is_measured_once_after_a_resume(
     ctx: Context, renewer: LeaseRenewer, database: str
 ) -> None:
     sandbox, messages = Endless(), RecordedMessages()
-    ctx = replace(ctx, keep=renewer.keep, sandbox=sandbox, executor=messages)
+    ctx = replace(ctx, sandbox=sandbox, executor=messages)
+    ctx = with_process(ctx, keep_lease=renewer.keep)
     run, proposals = planned(ctx, 1)
     steps.generate(ctx, *proposals)
     step, trials, _ = messages.take()
@@ -138,7 +139,8 @@ def test_a_request_of_a_cancelled_run_is_dropped_and_what_it_may_cost_is_booked_
     ctx: Context, renewer: LeaseRenewer
 ) -> None:
     model = Silent()
-    ctx = replace(ctx, keep=renewer.keep, model=lambda run: model)
+    ctx = replace(ctx, model=lambda run: model)
+    ctx = with_process(ctx, keep_lease=renewer.keep)
     run = lifecycle.start(ctx, problem(), asking(Budget(1, tokens=100_000), in_flight=1))
     with ThreadPoolExecutor(1) as pool:
         going = pool.submit(drained, ctx, run.id)
@@ -223,7 +225,8 @@ def racing(
     """Returns a run whose seed is in, and a cohort of three that is planned."""
     messages = RecordedMessages()
     pace = Pace(redeliver_seconds=0.0, retry_seconds=0.0)
-    ctx = replace(ctx, keep=renewer.keep, executor=messages, pace=pace)
+    ctx = replace(ctx, executor=messages, pace=pace)
+    ctx = with_process(ctx, keep_lease=renewer.keep)
     new = new_run(problem(), budget=3, in_flight=4, islands=1)
     new = replace(new, strategy="first_wins", operators={"asked": 1.0})
     run = lifecycle.start(ctx, problem(), new)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.adapters.store import worker_time
-from app.adapters.store.driver import write
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.worker_time import WorkerTimeRecorder
 from app.ports.protocols import Protection, Unavailable
@@ -161,7 +160,8 @@ def test_the_capacity_is_that_of_the_live_workers_together(store: SqlStore) -> N
     with store.begin() as tx:
         since = {"seconds": LIVE_SECONDS + 1.0}
         statement = "UPDATE workers SET seen_at = seen_at - %(seconds)s * interval '1 second'"
-        write(tx.workers._c, statement, since)  # the others were killed
+        # The others were killed.
+        tx.workers._c.write(statement, since)
         assert tx.workers.capacity() == Capacity(None, None)
 
 
@@ -270,7 +270,7 @@ def test_a_worker_that_was_not_seen_for_seconds_is_absent_and_keeps_its_places(
 
 def _seen_before(tx: Any, seconds: float) -> None:
     sql = "UPDATE workers SET seen_at = now() - %(ago)s * interval '1 second'"
-    write(tx.workers._c, sql, {"ago": seconds})
+    tx.workers._c.write(sql, {"ago": seconds})
 
 
 def test_a_ledger_that_does_not_answer_is_reported_until_it_does() -> None:

@@ -8,8 +8,9 @@ import psycopg
 
 from app.adapters.problems.loading import load
 from app.adapters.queue.inline import InlineExecutor
+from app.adapters.sandbox.lazy import LazySandbox
 from app.adapters.store.sql import SqlStore
-from app.bootstrap import LazySandbox, context
+from app.bootstrap.ledger import context
 from app.config.settings import RunSettings, SandboxSettings, SearchSettings
 from app.domain.events import Admitted, Closed, Directed, Entered, Fact, Improved, Played
 from app.domain.operators.seed import SEED

@@ -61,7 +61,7 @@ class Command(ForkedProcess):
         """Returns what it still prints; waits for its end.
 
         Raises:
-          subprocess.TimeoutExpired: It has closed its output, and has not ended in so many seconds.
+          psutil.TimeoutExpired: It has closed its output, and has not ended in so many seconds.
         """
         text = "" if self.stdout.closed else self.stdout.read()
         self.stdout.close()

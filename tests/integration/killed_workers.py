@@ -28,7 +28,7 @@ WORKERS = """
 import os, sys
 from app.embedded.forks import Imports, run_celery
 
-assert Imports().fork(os.environ)
+assert Imports().can_fork(os.environ)
 victim = os.fork()
 if victim:
     with os.fdopen(int(sys.argv[1]), "w") as number:

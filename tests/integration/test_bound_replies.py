@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from app.adapters.model.congestion.gate import FixedGate
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Prompt, ReplyForm
 
@@ -85,16 +86,19 @@ class Described:
 @contextmanager
 def described(
     documents: Mapping[str, Any], answer: Answer = goes_on, **spec: Any
-) -> Iterator[tuple[OpenAIModel, Described]]:
+) -> Iterator[tuple[EndpointModel, Described]]:
     endpoint, loop = Described(documents, answer), ModelLoop(lambda each: FixedGate(8))
     try:
-        yield OpenAIModel(ModelSpec("m", base_url=endpoint.url, **spec), loop), endpoint
+        yield (
+            EndpointModel(OpenAIWire(ModelSpec("m", base_url=endpoint.url, **spec)), loop),
+            endpoint,
+        )
     finally:
         loop.close()
         endpoint.close()
 
 
-def text(model: OpenAIModel, prompt: Prompt = PROMPT) -> str:
+def text(model: EndpointModel, prompt: Prompt = PROMPT) -> str:
     [reply] = model.complete([prompt])
     return reply.text
 

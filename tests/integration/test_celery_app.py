@@ -13,8 +13,8 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from app import bootstrap
 from app.adapters.queue.address import broker_url
+from app.bootstrap import worker as bootstrap
 from app.celery import (
     IDLE_SECONDS,
     PRODUCE_SECONDS,
@@ -245,9 +245,9 @@ def test_a_worker_without_a_sandbox_leaves_trials_in_the_queue_and_is_not_health
             {
                 "EVOQ_REDIS_URL": "redis://h",
                 "EVOQ_EVALUATE_CONCURRENCY": "12",
-                "EVOQ_SANDBOX__CELLS": "4",
+                "EVOQ_SANDBOX__PLACES": "4",
             },
-            "EVOQ_EVALUATE_CONCURRENCY is 12 and EVOQ_SANDBOX__CELLS is 4: both are",
+            "EVOQ_EVALUATE_CONCURRENCY is 12 and EVOQ_SANDBOX__PLACES is 4: both are",
         ),
         (
             {"EVOQ_REDIS_URL": "redis://h", "EVOQ_TASK_EVENTS": "perhaps"},

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.client.plan import with_templates
+from app.client.setting_layers import with_templates
 from app.config.layers import Choices, UsageError, from_assignments, from_file
 from app.config.resolve import resolved
 

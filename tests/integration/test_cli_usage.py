@@ -238,7 +238,7 @@ def test_doctor_shows_whether_each_endpoint_answers(
     monkeypatch.setenv("EVOQ_SANDBOX__BACKEND", "process")
     monkeypatch.setenv("EVOQ_LLM__MODEL", "small")
     monkeypatch.setenv("EVOQ_LLM__ROLES", '{"judge": {"temperature": 0}}')
-    monkeypatch.setattr("app.cli.doctor.ENDPOINT_SECONDS", 60.0)
+    monkeypatch.setattr("app.cli.doctor_models.ENDPOINT_SECONDS", 60.0)
 
     with mock_llm() as answering:
         monkeypatch.setenv("EVOQ_LLM__BASE_URL", answering.base_url)

@@ -10,7 +10,6 @@ from app.adapters.problems import load
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
-from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.sql import SqlStore
 from app.domain.evaluation import FailureKind
 from app.domain.events import Closed, EventKind, Played
@@ -42,7 +41,6 @@ def test_a_generation_of_connect_four_needs_no_model(
         executor=InlineExecutor(),
         problem=lambda digest: game,
         operators={one.name: one for one in (SEED, MUTATE)},
-        share=GroupCommit().share,
     )
     new = new_run(game, islands=1, budget=2, in_flight=8)
     settings = {**new.settings, "strategy": {"entrants": 2}}

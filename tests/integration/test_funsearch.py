@@ -11,7 +11,7 @@ from app.adapters.problems import load
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.adapters.tuning.cma import ask as cma
-from app.client.measuring import Measurement, calls_of, measure
+from app.client.measuring import Measurement, count_calls, measure
 from app.domain.evaluation import FailureKind
 from app.domain.operators import operators
 from app.domain.problem import Problem
@@ -199,7 +199,7 @@ def test_the_calls_of_an_evaluation_are_counted_over_all_inputs(sandbox, tmp_pat
     (tmp_path / "one.py").write_text(text("sum(priority(i) for i in range(n))"))
     problem = load([tmp_path / "one.py"], options={"problem.inputs": [10, 32]})
 
-    counted = calls_of(problem, sandbox)
+    counted = count_calls(problem, sandbox)
 
     assert counted is not None
     assert counted.calls == 42

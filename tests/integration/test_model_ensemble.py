@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from app.adapters.model.congestion.circuit_breaker import BreakerRules, CircuitBreaker
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.ensemble import Ensemble, EnsembleModel, RoleModels
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Completion, Prompt, Role
@@ -217,7 +218,7 @@ def over_http(model_loop: ModelLoop, *endpoints: Endpoint, **spec: Any) -> Ensem
             BreakerRules(failures=3, rest_seconds=600.0, longest_rest_seconds=600.0)
         )
         asked = ModelSpec(f"model {number}", base_url=endpoint.url, **spec)
-        model = OpenAIModel(asked, model_loop, breaker=breaker, sleep=Pauses())
+        model = EndpointModel(OpenAIWire(asked), model_loop, breaker=breaker, sleep=Pauses())
         members.append(EnsembleModel(model, breaker, 1.0 if number == 0 else 0.0, reports=True))
     return Ensemble(members)
 

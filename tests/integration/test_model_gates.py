@@ -20,9 +20,10 @@ from app.adapters.model.congestion.slots import connected
 from app.adapters.model.congestion.status import EndpointStatus, publish, published, without_secrets
 from app.adapters.model.congestion.window import Bounds
 from app.adapters.model.providers import gates
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.gates import Gates, ProcessLimits, bounds
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.queue.address import client_url
@@ -41,17 +42,17 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @contextmanager
-def asking(sharing: ProcessLimits, **spec: Any) -> Iterator[tuple[OpenAIModel, ModelLoop]]:
+def asking(sharing: ProcessLimits, **spec: Any) -> Iterator[tuple[EndpointModel, ModelLoop]]:
     opened = Gates(sharing)
     model_loop = ModelLoop(opened, opened.close)
     fields = {"name": "mock", "deadline_seconds": 60.0, "retry_delay_seconds": 0.1, **spec}
     try:
-        yield OpenAIModel(ModelSpec(**fields), model_loop), model_loop
+        yield EndpointModel(OpenAIWire(ModelSpec(**fields)), model_loop), model_loop
     finally:
         model_loop.close()
 
 
-def ask(model: OpenAIModel, n: int, threads: int) -> None:
+def ask(model: EndpointModel, n: int, threads: int) -> None:
     with ThreadPoolExecutor(threads) as pool:
         for each in [pool.submit(model.complete, [Prompt("", "hi", k)]) for k in range(n)]:
             each.result()
@@ -331,7 +332,7 @@ def test_the_window_finds_the_capacity_of_an_endpoint() -> None:
         assert mock.gauge("vllm:request_success_total") == 200 * rounds
 
 
-def model_spec(model: OpenAIModel) -> ModelSpec:
+def model_spec(model: EndpointModel) -> ModelSpec:
     return model._spec
 
 

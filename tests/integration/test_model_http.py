@@ -7,8 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.proxies import proxy_of
 from app.domain.operator import Prompt
@@ -58,7 +59,7 @@ def completed(base_url: str, key: str = "") -> str:
     model_loop = ModelLoop()
     spec = ModelSpec("echo", base_url=base_url, api_key=key, retries=0)
     try:
-        return OpenAIModel(spec, model_loop).complete([Prompt("", "hi")])[0].text
+        return EndpointModel(OpenAIWire(spec), model_loop).complete([Prompt("", "hi")])[0].text
     finally:
         model_loop.close()
 

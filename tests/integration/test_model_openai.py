@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from app.adapters.model.congestion.gate import Ended, FixedGate, RequestResult
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.model.providers.spec import ModelSpec
@@ -128,20 +129,20 @@ class Pauses(list[float]):
 @contextmanager
 def conversation(
     answer: Callable[[dict[str, Any]], Reply], **spec: Any
-) -> Iterator[tuple[OpenAIModel, Endpoint, list[float]]]:
+) -> Iterator[tuple[EndpointModel, Endpoint, list[float]]]:
     """Yields a model, the endpoint behind it, and the pauses it made."""
     endpoint, pauses, model_loop = Endpoint(answer), Pauses(), ModelLoop()
     endpoint.waits = model_loop
     values = {"name": "echo", "base_url": endpoint.url, "api_key": KEY, "retry_delay_seconds": 0.5}
     asked = ModelSpec(**{**values, "deadline_seconds": 20.0, **spec})
     try:
-        yield OpenAIModel(asked, model_loop, sleep=pauses), endpoint, pauses
+        yield EndpointModel(OpenAIWire(asked), model_loop, sleep=pauses), endpoint, pauses
     finally:
         model_loop.close()
         endpoint.close()
 
 
-def fault(model: OpenAIModel) -> Unavailable:
+def fault(model: EndpointModel) -> Unavailable:
     with pytest.raises(Unavailable) as caught:
         model.complete([Prompt("", "hi")])
     return caught.value
@@ -165,10 +166,12 @@ class TestOpenAIModel(PartialAnswersContract):
         opened: list[Endpoint] = []
         model_loop = ModelLoop()
 
-        def serve(answer: Callable[[str], str]) -> OpenAIModel:
+        def serve(answer: Callable[[str], str]) -> EndpointModel:
             endpoint = Endpoint(partial(_spoken, answer))
             opened.append(endpoint)
-            return OpenAIModel(ModelSpec("echo", base_url=endpoint.url, api_key=KEY), model_loop)
+            return EndpointModel(
+                OpenAIWire(ModelSpec("echo", base_url=endpoint.url, api_key=KEY)), model_loop
+            )
 
         yield serve
         model_loop.close()
@@ -289,7 +292,7 @@ def test_a_request_without_quota_is_not_retried() -> None:
 
 def test_openai_without_a_key_is_refused_before_anything_is_sent() -> None:
     spec = ModelSpec("gpt-4o", key_variable="MY_KEY", preset=PRESETS[Provider.OPENAI])
-    model = OpenAIModel(spec, ModelLoop())
+    model = EndpointModel(OpenAIWire(spec), ModelLoop())
 
     with pytest.raises(Misconfigured, match="MY_KEY"):
         model.complete([Prompt("", "hi")])
@@ -390,7 +393,7 @@ def test_an_endpoint_that_is_not_there_is_unavailable_and_named() -> None:
     with conversation(in_turn(said("x"))) as (_, endpoint, _):
         url = endpoint.url
     model_loop = ModelLoop()
-    model = OpenAIModel(ModelSpec("echo", base_url=url, retries=0), model_loop)
+    model = EndpointModel(OpenAIWire(ModelSpec("echo", base_url=url, retries=0)), model_loop)
 
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1.*: cannot be connected to"):
         model.complete([Prompt("", "hi")])
@@ -517,7 +520,7 @@ def test_the_gate_receives_the_result_of_every_request() -> None:
     endpoint.waits = model_loop
     patience = {"timeout_seconds": 20.0, "deadline_seconds": 500.0}
     spec = ModelSpec("echo", base_url=endpoint.url, retries=9, **patience)
-    model = OpenAIModel(spec, model_loop, sleep=Pauses())
+    model = EndpointModel(OpenAIWire(spec), model_loop, sleep=Pauses())
 
     model.complete([Prompt("", "hi")])
     with pytest.raises(Misconfigured):
@@ -544,7 +547,9 @@ def test_a_slot_that_never_becomes_free_is_unavailable_in_time() -> None:
             await asyncio.Event().wait()
 
     model_loop = ModelLoop(lambda spec: Shut(1))
-    model = OpenAIModel(ModelSpec("echo", "http://x", deadline_seconds=0.2), model_loop)
+    model = EndpointModel(
+        OpenAIWire(ModelSpec("echo", "http://x", deadline_seconds=0.2)), model_loop
+    )
 
     with pytest.raises(Unavailable, match="max_in_flight"):
         model.complete([Prompt("", "hi")])
@@ -553,7 +558,7 @@ def test_a_slot_that_never_becomes_free_is_unavailable_in_time() -> None:
 
 def test_a_closed_exchange_leaves_no_caller_behind_and_opens_again() -> None:
     endpoint, model_loop = Endpoint(in_turn(Reply(hang_seconds=150.0), said("x"))), ModelLoop()
-    model = OpenAIModel(ModelSpec("echo", base_url=endpoint.url), model_loop)
+    model = EndpointModel(OpenAIWire(ModelSpec("echo", base_url=endpoint.url)), model_loop)
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(model.complete, [Prompt("", "hi")])
         while not endpoint.asked:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Prompt
 from app.ports.protocols import Misconfigured, PromptTooLong, Unavailable
@@ -212,7 +213,7 @@ def bytes_of(answer: bytes) -> Iterator[str]:
 def asked_once(**spec: Any) -> Unavailable:
     model_loop = ModelLoop()
     try:
-        return fault(OpenAIModel(ModelSpec("echo", retries=0, **spec), model_loop))
+        return fault(EndpointModel(OpenAIWire(ModelSpec("echo", retries=0, **spec)), model_loop))
     finally:
         model_loop.close()
 

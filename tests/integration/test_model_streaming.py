@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from app.adapters.model.congestion.gate import FixedGate
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.store.leases import Withdrawal
 from app.domain.operator import Prompt
@@ -89,19 +90,19 @@ def writer(
     *scripts: Callable[[], Iterator[Step]] | Sequence[Step],
     gate: FixedGate | None = None,
     **spec: Any,
-) -> Iterator[tuple[OpenAIModel, Writer]]:
+) -> Iterator[tuple[EndpointModel, Writer]]:
     endpoint = Writer(*scripts)
     model_loop = ModelLoop((lambda _: gate) if gate else (lambda each: FixedGate(8)))
     values = {"timeout_seconds": SILENCE, "retry_delay_seconds": 0.01, "deadline_seconds": 30.0}
     asked = ModelSpec("m", base_url=endpoint.url, **{**values, **spec})
     try:
-        yield OpenAIModel(asked, model_loop), endpoint
+        yield EndpointModel(OpenAIWire(asked), model_loop), endpoint
     finally:
         model_loop.close()
         endpoint.close()
 
 
-def one(model: OpenAIModel) -> Any:
+def one(model: EndpointModel) -> Any:
     [reply] = model.complete([Prompt("", "write")])
     return reply
 

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Prompt
 from app.domain.problem import EditRules
@@ -121,7 +122,9 @@ def test_a_streamed_reply_of_a_real_model_is_counted_by_its_server(endpoint: str
     model_loop = ModelLoop()
     try:
         spec = ModelSpec("small", base_url=endpoint, max_tokens=40)
-        [reply] = OpenAIModel(spec, model_loop).complete([Prompt("", "Count from one to ten.")])
+        [reply] = EndpointModel(OpenAIWire(spec), model_loop).complete(
+            [Prompt("", "Count from one to ten.")]
+        )
     finally:
         model_loop.close()
 
@@ -138,7 +141,7 @@ def test_a_real_model_seeks_only_lines_of_the_program(endpoint: str) -> None:
     try:
         spec = ModelSpec("small", base_url=endpoint, max_tokens=200, temperature=1.0)
         prompts = [Prompt("", text, sample=n, form=form) for n in range(3)]
-        replies = OpenAIModel(spec, model_loop).complete(prompts)
+        replies = EndpointModel(OpenAIWire(spec), model_loop).complete(prompts)
     finally:
         model_loop.close()
 
@@ -173,7 +176,7 @@ class StopRequest:
 def test_a_request_that_is_dropped_in_the_middle_frees_its_place(endpoint: str) -> None:
     model_loop, stop = ModelLoop(), StopRequest()
     spec = ModelSpec("small", base_url=endpoint, max_tokens=3000, temperature=1.0)
-    model = OpenAIModel(spec, model_loop)
+    model = EndpointModel(OpenAIWire(spec), model_loop)
     timer = threading.Timer(1.5, stop.ask)
     try:
         timer.start()

@@ -9,9 +9,10 @@ from app.config import recipes
 from app.config.layers import UsageError, from_assignments
 from app.config.resolve import resolved
 from app.config.rules import rules_of
-from app.domain.search.archive import Cell, Elite, Island
+from app.domain.search.archive import Cell, Elite
 from app.domain.search.recipes.map_elites import MapElites
 from app.domain.search.strategy import RecipeInputs
+from tests.islands import Island
 
 MODULE = '''
 from dataclasses import dataclass

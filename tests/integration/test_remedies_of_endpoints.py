@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.spec import ModelSpec
 from app.domain.operator import Prompt
 from app.ports.protocols import Misconfigured
@@ -101,7 +102,7 @@ def test_an_endpoint_answers_once_the_advice_about_its_refusal_was_carried_out(r
         host = endpoint.url.removesuffix("/v1")
         address = {"base_url": f"{host}{fields.get('base_url', '/v1')}"}
         spec = ModelSpec(**{"name": "m", "api_key": KEY, **fields, **address})
-        [completion] = OpenAIModel(spec, loop).complete([Prompt("", "hi")])
+        [completion] = EndpointModel(OpenAIWire(spec), loop).complete([Prompt("", "hi")])
         return completion.text
 
     with particular() as endpoint:

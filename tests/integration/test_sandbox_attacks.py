@@ -1,4 +1,4 @@
-"""The attack corpus: whole behind two kinds of isolation, a sample behind the others.
+"""The attack corpus: whole behind child processes of root, a sample behind the others.
 
 `make attacks` tries the whole corpus behind every kind.
 """
@@ -108,7 +108,7 @@ class TestBareProcessesUnderAttack(SampledAttackContract):
 
 @pytest.mark.slow
 @pytest.mark.docker
-class TestContainersUnderAttack(AttackContract, NeighbourContract):
+class TestContainersUnderAttack(SampledAttackContract, NeighbourContract):
     @pytest.fixture
     def sandbox(self, containers: Sandbox) -> Sandbox:
         return containers

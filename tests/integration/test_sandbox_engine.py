@@ -70,8 +70,8 @@ def test_an_engine_that_never_answers_is_left_by_name_only() -> None:
     assert not engine_answers(1.0)
     assert clear_orphans(SandboxSettings()) == 0
     with pytest.raises(Unavailable, match="no Docker engine answers"):
-        choose(SandboxSettings(cells=1, spares=0))
-    sandbox = choose(SandboxSettings(backend="process", cells=1, spares=0))
+        choose(SandboxSettings(places=1, spares=0))
+    sandbox = choose(SandboxSettings(backend="process", places=1, spares=0))
     assert isinstance(sandbox, ProcessSandbox)
     assert metrics(sandbox.run(JOB)) == {"combined_score": 25}
     sandbox.close()

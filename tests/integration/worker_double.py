@@ -56,7 +56,7 @@ def worker_context():
         raise Unavailable(os.environ["DOUBLE_FAULT"])
     return Context()
 
-bootstrap = types.ModuleType("app.bootstrap")
+bootstrap = types.ModuleType("app.bootstrap.worker")
 bootstrap.worker_context = worker_context
 
 class Recorder:
@@ -80,7 +80,7 @@ def produce_all(ctx, plan):
 
 steps.produce_all = produce_all
 steps.reap_all = lambda ctx, enqueue: client().incr("ticks:reap")
-sys.modules["app.bootstrap"] = bootstrap
+sys.modules["app.bootstrap.worker"] = bootstrap
 sys.modules["app.engine.steps"] = steps
 import app.engine
 app.engine.steps = steps

@@ -24,7 +24,7 @@ FORK = multiprocessing.get_context("fork")
 _MODULES = (
     *("vllm.entrypoints.openai.api_server", "vllm.v1.engine.async_llm", "vllm.v1.engine.core"),
     "vllm.v1.worker.cpu_worker",
-    *("celery.__main__", "celery.bin.celery", "app.bootstrap", "app.celery"),
+    *("celery.__main__", "celery.bin.celery", "app.bootstrap.worker", "app.celery"),
 )
 """What the processes import before their work begins.
 

@@ -1,7 +1,9 @@
 """The provider `vllm` with the real engine inside this process."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -9,7 +11,12 @@ from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.gates import Gates, ProcessLimits
 from app.adapters.model.providers.spec import IN_PROCESS, ModelSpec
 from app.adapters.model.providers.vllm import VllmModel
-from app.adapters.model.providers.vllm_engine import EngineRequest, VllmEngine, VllmLaunch
+from app.adapters.model.providers.vllm_engine import (
+    EngineRequest,
+    GeneratedTexts,
+    VllmEngine,
+    VllmLaunch,
+)
 from app.domain.operator import Prompt
 from app.ports.protocols import Misconfigured, PromptTooLong, Unavailable
 from tests.contracts.language_model import LanguageModelContract, Serve
@@ -28,17 +35,16 @@ class Steered(VllmEngine):
 
     wanted: Callable[[str], str] | None = None
 
-    def parameters(self, question: EngineRequest) -> Any:
-        from vllm.sampling_params import StructuredOutputsParams
-
-        parameters = super().parameters(question)
-        if self.wanted is not None:
-            text = self.wanted(question.messages[-1]["content"])
-            if text:
-                parameters.structured_outputs = StructuredOutputsParams(choice=[text])
-            else:
-                parameters.allowed_token_ids = [self._engine.get_tokenizer().eos_token_id]
-        return parameters
+    def submit(self, question: EngineRequest) -> "Future[GeneratedTexts]":
+        if self.wanted is None:
+            return super().submit(question)
+        text = self.wanted(question.messages[-1]["content"])
+        if text:
+            steering: dict[str, object] = {"structured_outputs": {"choice": [text]}}
+        else:
+            tokenizer = cast(Any, self._engine).engine.get_tokenizer()
+            steering = {"allowed_token_ids": [tokenizer.eos_token_id]}
+        return super().submit(replace(question, sampling=question.sampling | steering))
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ from typing import Any
 
 from . import kernel, landlock, limits
 from .accounts import NAME
-from .nested import enter_nested
 from .sandbox_layout import LIMIT, NESTED, SHARED_MEMORY, UIDS, SandboxLayout, become
 from .syscall_filter import SyscallFilter
+from .user_namespaces import enter_namespaces
 
 RUNTIME = ".runtime"
 """The folder that every process makes where it works; nobody else may look into it."""
@@ -135,7 +135,7 @@ def confine(
         # Programs have one user, so nothing but this keeps what surrounds a program from it.
         around = (layout.work, layout.rpc, os.path.dirname(layout.evaluator))
         read_only = (*around, *confinement.read_only)
-        enter_nested(
+        enter_namespaces(
             confinement.places, confinement.hidden, read_only, layout.shared_places, layout.kept
         )
     else:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from . import accounts, kernel, nested, sandbox_layout
+from . import accounts, kernel, sandbox_layout, user_namespaces
 from .sandbox_layout import SandboxLayout
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -114,7 +113,7 @@ def _attempt(level: str, scratch: str, offset: int, shown: Shown) -> SandboxLayo
     verdict = os.read(verdict_in, 1000)
     os.close(verdict_in)
     if verdict == b"\0":
-        nested.wait_in_place_of(outer, scratch=scratch)
+        user_namespaces.wait_in_place_of(outer, scratch=scratch)
     os.waitpid(outer, 0)
     return verdict.decode() or "the attempt ended without a reason"
 
@@ -126,7 +125,7 @@ def _build(level: str, scratch: str, offset: int, shown: Shown) -> SandboxLayout
         kernel.unshare(_NAMESPACES)
     else:
         kernel.unshare(_NAMESPACES | kernel.NEWUSER)
-        nested.map_identity(nested.INSIDE_ID, uid, gid)
+        user_namespaces.map_identity(user_namespaces.INSIDE_ID, uid, gid)
     failure_in, failure_out = os.pipe()
     inner = os.fork()
     if inner:
@@ -134,7 +133,7 @@ def _build(level: str, scratch: str, offset: int, shown: Shown) -> SandboxLayout
         reason = os.read(failure_in, 1000)
         if reason == b"\0":
             # `inner` goes on and reports the verdict.
-            nested.wait_in_place_of(inner)
+            user_namespaces.wait_in_place_of(inner)
         os.waitpid(inner, 0)
         raise OSError(errno.EPERM, reason.decode() or "the first process inside ended")
     os.close(failure_in)
@@ -144,7 +143,7 @@ def _build(level: str, scratch: str, offset: int, shown: Shown) -> SandboxLayout
         if level == PRIVILEGED:
             _make_root(scratch, "hidepid=2", shown, range(first, first + count))
         else:
-            _make_root(scratch, "", shown, (nested.INSIDE_ID,))
+            _make_root(scratch, "", shown, (user_namespaces.INSIDE_ID,))
         if level == PRIVILEGED:
             _give(shown.writable, first)
         kept = (kernel.CAP_KILL, kernel.CAP_SETGID, kernel.CAP_SETUID)
@@ -251,10 +250,7 @@ def _show_at(target: str, path: str, read_only: bool = True) -> None:
 
 def _mounted_at(target: str) -> list[str]:
     """Returns `target` and what is mounted below it."""
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        places = [line.split(" ", 5)[4] for line in file]
-    decoded = [re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), each) for each in places]
-    return [target, *(place for place in decoded if place.startswith(target + "/"))]
+    return [target, *(place for place in kernel.mount_points() if place.startswith(target + "/"))]
 
 
 def _bare(scratch: str, offset: int, reasons: tuple[str, ...]) -> SandboxLayout:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import re
 import socket
 import struct
 
@@ -96,6 +97,13 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 def unmount(target: str) -> None:
     check(libc.umount2(target.encode(), DETACH), f"unmount {target}")
+
+
+def mount_points() -> list[str]:
+    """Returns where this process sees something mounted, in the order of the mounting."""
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        points = [line.split(" ", 5)[4] for line in lines]
+    return [re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), at) for at in points]
 
 
 def pivot_root(new: str, old: str) -> None:

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from . import forks, kernel, limits, nested
+from . import forks, kernel, limits, user_namespaces
 from .sandbox_layout import FORK_FILTER, LIMIT, NESTED, UIDS, SandboxLayout, become
 
 _MEMORY_MIB, _CPU_SECONDS, _FILE_BYTES, _OPEN_FILES = 512, 7, 1, 64
@@ -74,7 +74,7 @@ def in_a_namespace() -> None:
     uid, gid = os.getuid(), os.getgid()
     kernel.show_memory()
     kernel.unshare(kernel.NEWUSER)
-    nested.map_identity(nested.INSIDE_ID, uid, gid)
+    user_namespaces.map_identity(user_namespaces.INSIDE_ID, uid, gid)
 
 
 def _limit_counts_its_own(identity: Callable[[], None]) -> bool:

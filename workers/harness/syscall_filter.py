@@ -228,17 +228,7 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
     if machine == "x86_64":
         add(_AT_LEAST, _X32_BIT, 0, 1)
         add(_RETURN, _KILL)
-    refused = {**_REFUSED, **({} if permissions.counted_memory else _UNCOUNTED)}
-    refused |= {} if permissions.passing else _PASSING
-    refused |= {} if permissions.modes else _MODES
-    refused |= {} if permissions.attributes else _OWNERS
-    of_files = () if permissions.attributes else (
-        (_ATTRIBUTES, _ERRNO | errno.EOPNOTSUPP),
-        # Setting times succeeds without effect, because tools set them in copies.
-        (_TIMES, _ERRNO),
-        (_NEWER_MODES, _ERRNO | errno.ENOSYS),
-    )  # fmt: skip
-    for table, verdict in ((_KILLED, _KILL), (refused, _ERRNO | errno.EPERM), *of_files):
+    for table, verdict in _verdicts(permissions):
         for numbers in table.values():
             if numbers[column] >= 0:
                 add(_EQUAL, numbers[column], 0, 1)
@@ -280,6 +270,21 @@ def rules(machine: str, permissions: FilterPermissions) -> list[Instruction]:
     lines += _socket_rules(column, permissions)
     add(_RETURN, _ALLOW)
     return lines
+
+
+def _verdicts(permissions: FilterPermissions) -> list[tuple[dict[str, tuple[int, int]], int]]:
+    """Returns the calls that are refused whatever their arguments, each table with its verdict."""
+    refused = {**_REFUSED, **({} if permissions.counted_memory else _UNCOUNTED)}
+    refused |= {} if permissions.passing else _PASSING
+    refused |= {} if permissions.modes else _MODES
+    refused |= {} if permissions.attributes else _OWNERS
+    of_files = () if permissions.attributes else (
+        (_ATTRIBUTES, _ERRNO | errno.EOPNOTSUPP),
+        # Setting times succeeds without effect, because tools set them in copies.
+        (_TIMES, _ERRNO),
+        (_NEWER_MODES, _ERRNO | errno.ENOSYS),
+    )  # fmt: skip
+    return [(_KILLED, _KILL), (refused, _ERRNO | errno.EPERM), *of_files]
 
 
 def _measured_rules(column: int) -> list[Instruction]:

@@ -4,18 +4,19 @@ Its importer waits half a second for the client libraries, which only runs that 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from app.adapters.model.congestion.circuit_breaker import BreakerRules, CircuitBreaker
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.embedder import OpenAIEmbedder
 from app.adapters.model.providers.ensemble import Ensemble, EnsembleModel, RoleModels
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.gates import Gates
 from app.adapters.model.providers.human import HumanModel
-from app.adapters.model.providers.openai import OpenAIModel
-from app.adapters.model.providers.presets import PRESETS
+from app.adapters.model.providers.openai import OpenAIWire
+from app.adapters.model.providers.presets import PRESETS, Api
 from app.adapters.model.providers.recorded import CachedModel, ReplayModel
 from app.adapters.model.providers.spec import (
     IN_PROCESS,
@@ -26,9 +27,13 @@ from app.adapters.model.providers.spec import (
 )
 from app.adapters.model.providers.vllm import VllmModel
 from app.adapters.model.providers.vllm_engine import VllmEngine
+from app.adapters.model.providers.wire import Wire
 from app.config.models import ModelChoice, ModelSettings, Provider
 from app.domain.operator import Role
 from app.ports.protocols import Embedder, LanguageModel, Misconfigured, Store
+
+WIRES: Mapping[Api, Callable[[ModelSpec, int], Wire]] = {Api.OPENAI: OpenAIWire}
+"""The wire forms; each is built of a model and of the seed of a run."""
 
 
 class Providers:
@@ -73,9 +78,13 @@ class Providers:
         Raises:
           Misconfigured: There is no model name.
         """
-        roles = (Role.GENERATOR, *(set(settings.roles) - {Role.EMBEDDER}))
+        roles = (Role.GENERATOR, *(set(settings.roles) - {Role.EMBEDDER, Role.AGENT}))
         models = {role: self._role(settings, role, seed, run) for role in roles}
         return RoleModels(models) if len(models) > 1 else models[Role.GENERATOR]
+
+    def with_agent(self, model: LanguageModel, agent: LanguageModel) -> LanguageModel:
+        """Returns a model that leaves the tasks of agents to `agent`."""
+        return RoleModels({Role.GENERATOR: model, Role.AGENT: agent})
 
     def embedder(self, settings: ModelSettings) -> Embedder:
         """Returns the first model of the role `embedder`.
@@ -107,7 +116,7 @@ class Providers:
         for choice in choices:
             breaker = CircuitBreaker(rules)
             model = self._model(choice, seed, answers, breaker)
-            reports = isinstance(model, OpenAIModel)
+            reports = self._spec(choice).over_http
             members.append(EnsembleModel(model, breaker, choice.weight, reports=reports))
         return Ensemble(members, seed=seed)
 
@@ -121,7 +130,8 @@ class Providers:
             return ReplayModel(spec.name, self._store)
         if self._engine is not None and spec.base_url == IN_PROCESS:
             return VllmModel(spec, self._engine, self._model_loop, seed=seed)
-        return OpenAIModel(spec, self._model_loop, seed=seed, breaker=breaker)
+        wire = WIRES[spec.preset.api](spec, seed)
+        return EndpointModel(wire, self._model_loop, breaker=breaker)
 
     def _spec(self, choice: ModelChoice) -> ModelSpec:
         """Returns how to ask a model: over HTTP, or the engine of this process."""

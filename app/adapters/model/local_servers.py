@@ -7,9 +7,9 @@ import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 SECONDS = 2.0
 """A server of this machine lists its models within milliseconds, also while it writes."""
@@ -17,6 +17,9 @@ NOBODY = "nothing listens there"
 _BYTES = 1 << 22
 _OLLAMA_CONTEXT = 4096
 """Source: https://docs.ollama.com/faq, "How can I specify the context window size?"."""
+
+
+JsonObject: TypeAlias = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +134,7 @@ def _writes(name: str) -> bool:
     return bool(name) and "embed" not in name.lower()
 
 
-def _vllm(entry: Mapping[str, Any]) -> LocalModel:
+def _vllm(entry: JsonObject) -> LocalModel:
     return LocalModel(str(entry["id"]), _whole(entry.get("max_model_len")))
 
 
@@ -174,7 +177,7 @@ def _ollama_context(root: str, key: str, name: str) -> int | None:
     return None if trained is None else min(trained, _OLLAMA_CONTEXT)
 
 
-def _lm_studio(details: Mapping[str, Any]) -> list[LocalModel]:
+def _lm_studio(details: JsonObject) -> list[LocalModel]:
     entries = [
         entry
         for entry in _entries(details.get("data"))
@@ -190,22 +193,23 @@ def _lm_studio(details: Mapping[str, Any]) -> list[LocalModel]:
     ]
 
 
-def _listed(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _listed(answer: JsonObject) -> list[JsonObject]:
     if not isinstance(answer.get("data"), list):
         raise ValueError("it answers, but lists no models")
     return _entries(answer["data"])
 
 
-def _entries(value: Any) -> list[Mapping[str, Any]]:
+def _entries(value: object) -> list[JsonObject]:
     return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
-def _whole(value: Any) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and value > 0 else None
+def _whole(value: object) -> int | None:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    return None
 
 
-def _asked(url: str, key: str, body: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def _asked(url: str, key: str, body: JsonObject | None = None) -> JsonObject | None:
     """Returns what a server answers to a request that only some programs know, else None."""
     try:
         return _get(url, key, body)
@@ -213,7 +217,7 @@ def _asked(url: str, key: str, body: Mapping[str, Any] | None = None) -> dict[st
         return None
 
 
-def _get(url: str, key: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _get(url: str, key: str, body: JsonObject | None = None) -> JsonObject:
     """Returns the JSON object at an address.
 
     Raises:

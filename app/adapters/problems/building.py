@@ -5,10 +5,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypedDict
+from typing import TypedDict
 
-from app.adapters.problems import options as option
 from app.adapters.problems.files import DATA_FOLDER
+from app.adapters.problems.options import Options
 from app.domain.evaluation import CaseId, Trial
 from app.domain.problem import Axis, Evaluator, Folder, Job, Limits, Mode, ProblemDigest
 from app.domain.program import Program, ProgramId
@@ -42,21 +42,20 @@ class Origin(TypedDict):
     digest: ProblemDigest
     format: str
     files: Mapping[str, bytes]
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
 
 
-def origin(
-    format: str, name: str, files: Mapping[str, bytes], options: Mapping[str, Any]
-) -> Origin:
+def origin(format: str, name: str, files: Mapping[str, bytes], options: Options) -> Origin:
     """Returns what a problem was built from, with the digest of all that shapes its evaluations."""
-    digest = _digest({"format": format, "options": dict(options), "files": _hashes(files)})
-    return Origin(name=name, digest=digest, format=format, files=files, options=options)
+    values = options.values
+    digest = _digest({"format": format, "options": values, "files": _hashes(files)})
+    return Origin(name=name, digest=digest, format=format, files=files, options=values)
 
 
 def evaluator_of(
     files: Mapping[str, bytes],
     entry: str,
-    options: Mapping[str, Any],
+    options: Options,
     fixed: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Evaluator:
     """Returns the evaluator whose module is `entry`, with all files beside it.
@@ -67,12 +66,11 @@ def evaluator_of(
       options: Those of the problem.
       fixed: The files around those of programs of several files.
     """
-    environment = dict(options.get(option.ENVIRONMENT, {}))
-    mounts = dict(options.get(option.MOUNTS, {}))
-    data = [*options.get(option.DATA, ()), *(f"{DATA_FOLDER}/{name}" for name in mounts)]
+    environment, mounts = dict(options.environment), dict(options.mounts)
+    data = [*options.data, *(f"{DATA_FOLDER}/{name}" for name in mounts)]
     if data:
         environment[DATA_VARIABLE] = ":".join(data)
-    image = options.get(option.IMAGE, "")
+    image = options.image
     digested = {"files": _hashes(files), "entry": entry, "env": environment, "image": image}
     if mounts:
         digested["mounts"] = mounts
@@ -156,6 +154,6 @@ def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
 
 
-def _digest(value: Mapping[str, Any]) -> str:
+def _digest(value: Mapping[str, object]) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -10,7 +10,6 @@ import symtable
 import textwrap
 from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, ModuleType
-from typing import Any
 
 from app.adapters.problems import options as option
 from app.adapters.problems.files import Source
@@ -33,7 +32,7 @@ def evaluate(program_path):
 """
 
 
-def source_of(function: Callable[..., Any], evaluator: Callable[..., Any]) -> Source:
+def source_of(function: Callable[..., object], evaluator: Callable[..., object]) -> Source:
     """Returns the files of a problem, in OpenEvolve's form.
 
     Args:
@@ -59,7 +58,7 @@ def source_of(function: Callable[..., Any], evaluator: Callable[..., Any]) -> So
     )
 
 
-def _shipped(function: Callable[..., Any]) -> list[str]:
+def _shipped(function: Callable[..., object]) -> list[str]:
     """Returns the texts that define a function in a module of its own; its own comes last."""
     if not isinstance(function, FunctionType):
         raise _refused(repr(function), "is no function that was made by `def`", str(type(function)))
@@ -68,7 +67,7 @@ def _shipped(function: Callable[..., Any]) -> list[str]:
     return list(parts.values())
 
 
-def _ship(made: Any, parts: dict[str, str], name: str) -> None:
+def _ship(made: FunctionType | type, parts: dict[str, str], name: str) -> None:
     """Adds what a function or class is made of, then itself."""
     text, tree = _text(made, name)
     if isinstance(made, FunctionType) and made.__code__.co_freevars:
@@ -96,7 +95,7 @@ def _globals(text: str, tree: ast.Module) -> set[str]:
     return found & {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def _ship_value(name: str, value: Any, user: Any, parts: dict[str, str]) -> None:
+def _ship_value(name: str, value: object, user: FunctionType | type, parts: dict[str, str]) -> None:
     if isinstance(value, ModuleType):
         parts[f"name {name}"] = f"import {value.__name__} as {name}"
     elif isinstance(value, FunctionType | type) and value.__module__ == user.__module__:
@@ -109,14 +108,14 @@ def _ship_value(name: str, value: Any, user: Any, parts: dict[str, str]) -> None
         raise _refused(user.__name__, f"uses {name!r}, whose value cannot be shipped", repr(value))
 
 
-def _literal(value: Any) -> bool:
+def _literal(value: object) -> bool:
     try:
         return bool(ast.literal_eval(repr(value)) == value)
     except (ValueError, SyntaxError):
         return False
 
 
-def _text(made: Any, name: str) -> tuple[str, ast.Module]:
+def _text(made: FunctionType | type, name: str) -> tuple[str, ast.Module]:
     """Returns the source of a function or class, without decorators."""
     try:
         text = textwrap.dedent(inspect.getsource(made))

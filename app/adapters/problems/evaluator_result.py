@@ -9,13 +9,12 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from app.adapters.problems.reported_error import ERROR, TIMEOUT, Report, reported_error
 from app.domain.evaluation import COMBINED, Evaluation, Failure, FailureKind, Trial, fitness
 from app.domain.problem import Outcome
 from app.domain.program import Program, ProgramId
-from app.domain.search.features import BUILT_IN
+from app.domain.search.features import BUILT_IN, COMPLEXITY, DIVERSITY
 from app.domain.secrets import redacted
 
 MAX_METRICS = 1_000
@@ -50,10 +49,10 @@ class Reader:
       validation: Name of the stage that validates; "" for none.
     """
 
-    stages: tuple[str, ...]
-    axes: tuple[str, ...]
     seeds: tuple[Program, ...]
     verified: bool
+    stages: tuple[str, ...] = ("evaluate",)
+    axes: tuple[str, ...] = (COMPLEXITY, DIVERSITY)
     validation: str = ""
     flags_count: bool = True
     artifact_chars: int = ARTIFACT_CHARS
@@ -167,7 +166,7 @@ class Reader:
         return features
 
 
-def _digest(reported: Mapping[str, Any]) -> str:
+def _digest(reported: Mapping[str, object]) -> str:
     """Returns a digest of what a probe reported, to the last bit."""
     return hashlib.sha256(json.dumps(reported, sort_keys=True).encode()).hexdigest()
 
@@ -178,7 +177,7 @@ class _Invalid(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Returned:
-    metrics: Mapping[str, Any]
+    metrics: Mapping[str, object]
     artifacts: dict[str, str]
 
 
@@ -218,18 +217,18 @@ def _returned(result: bytes | None) -> _Returned:
     return _Returned(loaded["metrics"], {name: _as_text(text) for name, text in texts.items()})
 
 
-def _refused(constant: str) -> Any:
+def _refused(constant: str) -> object:
     raise ValueError(f"{constant} is no JSON")
 
 
-def _without_duplicates(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
         raise ValueError("a name occurs twice")
     return dict(pairs)
 
 
-def _by_kind(metrics: Mapping[str, Any], *, flags_count: bool) -> _Measured:
+def _by_kind(metrics: Mapping[str, object], *, flags_count: bool) -> _Measured:
     measured = _Measured({}, {}, {}, set(), set())
     unusable: set[str] = set()
     not_understood: set[str] = set()
@@ -255,7 +254,7 @@ def _by_kind(metrics: Mapping[str, Any], *, flags_count: bool) -> _Measured:
     return replace(measured, unusable=unusable, not_understood=not_understood)
 
 
-def _meant_as_a_number(value: Any) -> bool:
+def _meant_as_a_number(value: object) -> bool:
     """Returns whether a value that is no number stands where one was meant.
 
     Other texts, lists and dicts are notes on a program.
@@ -277,7 +276,7 @@ def _as_float(value: int | float) -> float:
         return math.inf
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict) and set(value) == {_NONFINITE}:
@@ -314,7 +313,7 @@ def _require_a_number(measured: _Measured) -> None:
 
 
 def _scores(
-    metrics: Mapping[str, Any],
+    metrics: Mapping[str, object],
     measured: _Measured,
     axes: Sequence[str],
     cases: Sequence[str],
@@ -345,7 +344,7 @@ def _scores(
     return {name: measured.numbers[name] for name in sorted(contributing)}
 
 
-def _not_a_number(name: str, metrics: Mapping[str, Any], text: str) -> str:
+def _not_a_number(name: str, metrics: Mapping[str, object], text: str) -> str:
     value = metrics.get(name)
     kind = type(value).__name__
     if isinstance(value, dict) and _OBJECT in value:

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from app.adapters.problems.building import Jobs
 from app.adapters.problems.evaluator_result import Reader
@@ -132,11 +132,11 @@ def _played(outcome: Outcome) -> _Played:
     Raises:
       ValueError: The referee's result is not that of a game.
     """
-    reported: dict[str, Any] = json.loads(outcome.result)["metrics"] if outcome.result else {}
+    reported: dict[str, object] = json.loads(outcome.result)["metrics"] if outcome.result else {}
     texts = {
-        name: reported[name]
+        name: text
         for name in (TERMINATION, POSITION)
-        if isinstance(reported.get(name), str)
+        if isinstance(text := reported.get(name), str)
     }
     if isinstance(moves := reported.get(MOVES), list):
         texts[MOVES] = " ".join(str(move) for move in moves)
@@ -155,7 +155,7 @@ def _played(outcome: Outcome) -> _Played:
     return _Played(texts, failure, _SIDES.index(culprit), points)
 
 
-def _points(reported: Mapping[str, Any], side: str) -> float:
+def _points(reported: Mapping[str, object], side: str) -> float:
     value = reported.get(side)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value) or not LOSS <= value <= WIN:  # type: ignore[arg-type, operator]

@@ -4,7 +4,6 @@ import ast
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from app.adapters.problems import options as option
 from app.adapters.problems.files import content, decoded
@@ -19,7 +18,7 @@ _TOO_LARGE = (
 )
 
 
-def literal(given: Any) -> bytes:
+def literal(given: object) -> bytes:
     """Returns the text of a dict of the inputs that `problem.inputs` names.
 
     Args:
@@ -42,7 +41,7 @@ def names(stored: bytes) -> tuple[str, ...]:
     return tuple(ast.literal_eval(stored.decode()))
 
 
-def _named(values: list[Any]) -> dict[str, Any]:
+def _named(values: list[object]) -> dict[str, object]:
     """Returns each input by its text, or by its number where a text is long or occurs twice."""
     texts = [str(value) for value in values]
     short = all(len(text) <= _SHORT and text.isprintable() for text in texts)
@@ -51,13 +50,13 @@ def _named(values: list[Any]) -> dict[str, Any]:
     return {f"input {number}": value for number, value in enumerate(values, 1)}
 
 
-def _values(given: Any) -> list[Any] | dict[Any, Any]:
+def _values(given: object) -> list[object] | dict[object, object]:
     if isinstance(given, str):
         return _of_text(given)
     return given if isinstance(given, list | dict) else [given]
 
 
-def _of_text(text: str) -> list[Any] | dict[Any, Any]:
+def _of_text(text: str) -> list[object] | dict[object, object]:
     path = Path(text).expanduser()
     if not path.is_file():
         return _of_literal(text, text)
@@ -70,7 +69,7 @@ def _of_text(text: str) -> list[Any] | dict[Any, Any]:
         raise _wrong(f"not JSON: {error}", text) from error
 
 
-def _of_literal(text: str, given: str) -> list[Any] | dict[Any, Any]:
+def _of_literal(text: str, given: str) -> list[object] | dict[object, object]:
     try:
         node = ast.parse(text.strip(), mode="eval").body
         value = ast.literal_eval(node)
@@ -81,7 +80,7 @@ def _of_literal(text: str, given: str) -> list[Any] | dict[Any, Any]:
     return value if isinstance(value, list | dict) else [value]
 
 
-def _wrong(what: str, given: Any) -> ProblemError:
+def _wrong(what: str, given: object) -> ProblemError:
     return ProblemError(
         what,
         where=option.INPUTS,

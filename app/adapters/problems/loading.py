@@ -33,7 +33,7 @@ class Format(Protocol):
           OSError: A path cannot be read.
         """
 
-    def build(self, name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+    def build(self, name: str, files: Mapping[str, bytes], options: option.Options) -> Problem:
         """Returns the problem that files and options describe.
 
         Raises:
@@ -96,7 +96,9 @@ def load(
     return reload(reader.NAME, source.name, source.files, chosen | source.options, formats=formats)
 
 
-def _refuse_foreign(options: Mapping[str, Any], reader: Format, formats: Sequence[Format]) -> None:
+def _refuse_foreign(
+    options: Mapping[str, object], reader: Format, formats: Sequence[Format]
+) -> None:
     """Refuses an option that is another format's.
 
     Raises:
@@ -122,7 +124,7 @@ def reload(
     format: str,
     name: str,
     files: Mapping[str, bytes],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     *,
     formats: Sequence[Format] = FORMATS,
 ) -> Problem:

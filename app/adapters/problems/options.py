@@ -2,9 +2,8 @@
 
 import os
 import string
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 from app.domain.problem import Limits, Mode, ProblemError
 from app.domain.source.imports import ImportPolicy
@@ -36,8 +35,60 @@ _LIMITS = {f"sandbox.{field.name}": field.name for field in fields(Limits)}
 _WHOLE = frozenset(field.name for field in fields(Limits) if field.type in (int, "int"))
 
 
-def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that shape a problem, by name, each in one spelling.
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options that shape a problem, each in one spelling.
+
+    Attributes:
+      values: All that were given, by dotted name, as the ledger stores them (JSON).
+      initial, evaluator, config, templates, inputs: Names among the problem's files; "" where the
+        option is not set, as in the other texts.
+      data: Names of the data files.
+      allow_imports, deny_imports, mode: None leaves them to the problem.
+      limits: Those that were given, by field of `Limits`.
+    """
+
+    values: Mapping[str, object] = field(default_factory=dict)
+    initial: str = ""
+    evaluator: str = ""
+    config: str = ""
+    templates: str = ""
+    data: Sequence[str] = ()
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    inputs: str = ""
+    scoring: str = _SCORINGS[0]
+    allow_imports: Sequence[str] | None = None
+    deny_imports: Sequence[str] | None = None
+    mode: Mode | None = None
+    image: str = ""
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    def imports(self, allow: Sequence[str] | None = None, deny: Sequence[str] = ()) -> ImportPolicy:
+        """Returns what children may import; options win over what the problem says."""
+        allowed = allow if self.allow_imports is None else self.allow_imports
+        denied = deny if self.deny_imports is None else self.deny_imports
+        return ImportPolicy(None if allowed is None else tuple(allowed), tuple(denied))
+
+    def limits_of(
+        self, wall_seconds: float, memory_mib: int | None = None, cores: float = 2.0
+    ) -> Limits:
+        """Returns the limits of a trial; `sandbox.*` options win over what the problem asks for.
+
+        Args:
+          wall_seconds: The time-out that the problem asks for.
+          memory_mib: The memory that it asks for; None for the default.
+          cores: So many times the time-out in force may be spent as CPU time.
+        """
+        wall = float(self.limits.get("wall_seconds", wall_seconds))
+        asked: dict[str, float] = {"wall_seconds": wall, "cpu_seconds": cores * wall}
+        if memory_mib is not None:
+            asked["memory_mib"] = memory_mib
+        return Limits(**(asked | dict(self.limits)))  # type: ignore[arg-type]  # whole where whole
+
+
+def shaping(options: Mapping[str, object]) -> Options:
+    """Returns the options that shape a problem.
 
     Other settings of the sandbox (which backend, how many) are not the problem's and are left out.
     `None` means "not set".
@@ -45,31 +96,12 @@ def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       ProblemError: A value is of the wrong kind or out of range.
     """
-    shaping: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for name, value in sorted(options.items()):
         if value is None:
             continue
-        if name in _LIMITS:
-            shaping[name] = _limit(name, value)
-        elif name == MODE:
-            shaping[name] = _mode(value)
-        elif name == IMAGE:
-            shaping[name] = str(value)
-        elif name == MOUNTS:
-            shaping[name] = mounts(value)
-        elif name == ENVIRONMENT:
-            shaping[name] = _environment(value)
-        elif name in (ALLOW_IMPORTS, DENY_IMPORTS):
-            shaping[name] = modules(value, name)
-        elif name == SCORING and value not in _SCORINGS:
-            raise ProblemError(
-                "unknown scoring",
-                where=SCORING,
-                value=repr(value),
-                remedy=f"Choose one of {', '.join(_SCORINGS)}.",
-            )
-        elif name in LAYOUT or name in (DATA, INPUTS, SCORING):
-            shaping[name] = value
+        if reader := _READERS.get(name):
+            values[name] = reader(value, name)
         elif name.startswith("problem."):
             raise ProblemError(
                 "unknown option",
@@ -77,10 +109,24 @@ def shaping(options: Mapping[str, Any]) -> dict[str, Any]:
                 remedy=f"Options of a problem are {DATA}, {MOUNTS}, {ENVIRONMENT}, "
                 f"{ALLOW_IMPORTS}, {DENY_IMPORTS}, {INPUTS}, {SCORING} and {CHECKPOINT}.",
             )
-    return shaping
+    limits = {_LIMITS[name]: value for name, value in values.items() if name in _LIMITS}
+    read = {
+        name.partition(".")[2]: Mode(str(value)) if name == MODE else value
+        for name, value in values.items()
+        if name not in _LIMITS
+    }
+    return Options(values, limits=limits, **read)  # type: ignore[arg-type]  # as the readers return
 
 
-def mounts(value: Any) -> dict[str, str]:
+def _as_it_is(value: object, where: str) -> object:  # noqa: ARG001  checked where it was found out
+    return value
+
+
+def _text(value: object, where: str) -> str:  # noqa: ARG001  every value is a text
+    return str(value)
+
+
+def mounts(value: object, where: str = MOUNTS) -> dict[str, str]:
     """Returns NAME to absolute path, from a mapping, a list or `PATH,NAME=PATH`.
 
     A path without a name has that of its last part.
@@ -93,21 +139,21 @@ def mounts(value: Any) -> dict[str, str]:
         if not name or name in (".", "..") or not set(name) <= _OF_NAMES:
             raise ProblemError(
                 "not a name for data",
-                where=MOUNTS,
+                where=where,
                 value=name or str(value),
                 remedy="Write NAME=PATH; a name has letters, digits, `.`, `_` and `-`.",
             )
         if [known for known, _ in pairs].count(name) > 1:
             raise ProblemError(
                 "two paths have the same name",
-                where=MOUNTS,
+                where=where,
                 value=name,
                 remedy="Write NAME=PATH, with another name for one of them.",
             )
     return dict(pairs)
 
 
-def _named_paths(value: Any) -> list[tuple[str, str]]:
+def _named_paths(value: object) -> list[tuple[str, str]]:
     if isinstance(value, Mapping):
         return [(str(name), _absolute(str(path))) for name, path in value.items()]
     parts = value if isinstance(value, list) else str(value).split(",")
@@ -124,7 +170,7 @@ def _absolute(path: str) -> str:
     return os.path.abspath(os.path.expanduser(path.strip()))
 
 
-def modules(value: Any, where: str) -> list[str]:
+def modules(value: object, where: str) -> list[str]:
     """Returns names of modules, from a list or from `NAME,NAME`.
 
     Raises:
@@ -143,41 +189,10 @@ def modules(value: Any, where: str) -> list[str]:
     return names
 
 
-def imports(
-    options: Mapping[str, Any],
-    allow: Sequence[str] | None = None,
-    deny: Sequence[str] = (),
-) -> ImportPolicy:
-    """Returns what children may import; the options win over what the problem allows and denies."""
-    allowed = options.get(ALLOW_IMPORTS, allow)
-    denied = options.get(DENY_IMPORTS, deny)
-    return ImportPolicy(None if allowed is None else tuple(allowed), tuple(denied))
-
-
-def limits(
-    options: Mapping[str, Any],
-    wall_seconds: float,
-    memory_mib: int | None = None,
-    cores: float = 2.0,
-) -> Limits:
-    """Returns the limits of a trial; `sandbox.*` options win over what the problem asks for.
-
-    Args:
-      options: As `shaping` returns them.
-      wall_seconds: The time-out that the problem asks for.
-      memory_mib: The memory that it asks for; None for the default.
-      cores: So many times the time-out in force may be spent as CPU time.
-    """
-    chosen = {field: options[name] for name, field in _LIMITS.items() if name in options}
-    wall = float(chosen.get("wall_seconds", wall_seconds))
-    asked = {} if memory_mib is None else {"memory_mib": memory_mib}
-    return Limits(**{"wall_seconds": wall, "cpu_seconds": cores * wall, **asked, **chosen})
-
-
-def _limit(name: str, value: Any) -> float | int:
-    whole = _LIMITS[name] in _WHOLE
+def _limit(value: object, where: str) -> float:
+    whole = _LIMITS[where] in _WHOLE
     try:
-        number = float(value)
+        number = float(value)  # type: ignore[arg-type]  # any other type raises
         if whole:
             number = int(number) if number.is_integer() else -1
     except (TypeError, ValueError):
@@ -186,26 +201,30 @@ def _limit(name: str, value: Any) -> float | int:
         kind = "a whole number" if whole else "a number"
         raise ProblemError(
             f"must be {kind} above 0 and below 1e15",
-            where=name,
+            where=where,
             value=repr(value),
             remedy="Correct the value, or leave the option out.",
         )
     return number
 
 
-def _mode(value: Any) -> str:
-    modes = [mode.value for mode in Mode]
-    if str(value) not in modes:
-        raise ProblemError(
-            "unknown mode",
-            where=MODE,
-            value=repr(value),
-            remedy=f"Choose one of {', '.join(modes)}.",
-        )
-    return str(value)
+def _one_of(names: Sequence[str], what: str) -> Callable[[object, str], str]:
+    """Returns a reader of an option with a closed set of values."""
+
+    def read(value: object, where: str) -> str:
+        if str(value) not in names:
+            raise ProblemError(
+                f"unknown {what}",
+                where=where,
+                value=repr(value),
+                remedy=f"Choose one of {', '.join(names)}.",
+            )
+        return str(value)
+
+    return read
 
 
-def _environment(value: Any) -> dict[str, str]:
+def _environment(value: object, where: str) -> dict[str, str]:
     """Returns NAME to value, from a mapping or from `NAME=value,NAME=value`."""
     if isinstance(value, Mapping):
         pairs = [(str(name), str(text)) for name, text in value.items()]
@@ -216,8 +235,21 @@ def _environment(value: Any) -> dict[str, str]:
         if not name.isidentifier() or name.startswith(("EVOQ_", "LD_", "PYTHON")):
             raise ProblemError(
                 "not a variable the evaluator may be given",
-                where=ENVIRONMENT,
+                where=where,
                 value=name,
                 remedy="Write NAME=value; names of EVOQ_, LD_ and PYTHON are taken.",
             )
     return dict(sorted(pairs))
+
+
+_READERS: Mapping[str, Callable[[object, str], object]] = {
+    **dict.fromkeys(_LIMITS, _limit),
+    **dict.fromkeys((*LAYOUT, DATA, INPUTS), _as_it_is),
+    **dict.fromkeys((ALLOW_IMPORTS, DENY_IMPORTS), modules),
+    MODE: _one_of([mode.value for mode in Mode], "mode"),
+    SCORING: _one_of(_SCORINGS, "scoring"),
+    IMAGE: _text,
+    MOUNTS: mounts,
+    ENVIRONMENT: _environment,
+}
+"""Option to the function that returns its value in one spelling, or refuses it."""

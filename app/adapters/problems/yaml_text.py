@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import yaml
 
 from app.config.yaml_values import Loader
 from app.domain.problem import ProblemError
+
+T = TypeVar("T")
 
 
 def composed(text: str, where: str) -> yaml.Node | None:
@@ -20,7 +22,7 @@ def composed(text: str, where: str) -> yaml.Node | None:
     return node
 
 
-def guarded(where: str, parse: Callable[[], Any]) -> Any:
+def guarded(where: str, parse: Callable[[], T]) -> T:
     """Returns what `parse` returns.
 
     Raises:

@@ -53,6 +53,9 @@ class CachedSandbox:
     def protections(self) -> list[Protection]:
         return self._sandbox.protections()
 
+    def summary(self) -> str:
+        return self._sandbox.summary()
+
     def close(self) -> None:
         self._sandbox.close()
 

@@ -121,7 +121,7 @@ def make(folder: Path, memory_bytes: int) -> Cgroup:
     Raises:
       OSError: This user may not, or the folder's cgroups hold no memory.
     """
-    path = folder / f"{_PREFIX}-{os.getpid()}-{started(os.getpid())}-{next(_NUMBERS)}"
+    path = folder / f"{_PREFIX}-{os.getpid()}-{start_time(os.getpid())}-{next(_NUMBERS)}"
     path.mkdir()
     try:
         limit = next(name for name in _COUNTERS if (path / name).exists())
@@ -138,12 +138,12 @@ def remove_empty(folder: Path) -> None:
     """Removes the empty cgroups of workers that have ended."""
     for path in folder.glob(f"{_PREFIX}-*-*-*"):
         _, pid, began, _ = path.name.split("-")
-        if started(int(pid)) != began:
+        if start_time(int(pid)) != began:
             with contextlib.suppress(OSError):
                 path.rmdir()
 
 
-def started(pid: int) -> str:
+def start_time(pid: int) -> str:
     """Returns when a process was started, in the kernel's ticks; "" if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()

@@ -1,11 +1,12 @@
 """Picks the sandbox of this machine."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
-from app.adapters.sandbox.engine_socket import engine_answers, socket_at_hand
+from app.adapters.sandbox.engine_socket import engine_answers, socket_at_hand, socket_group
 from app.adapters.sandbox.environments import Environments, ShowProgress, no_progress
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
@@ -14,18 +15,51 @@ from app.config.settings import SandboxSettings
 from app.ports.protocols import Misconfigured, Sandbox, Unavailable
 
 _ANSWER_SECONDS = 2.0
-_OF_CONTAINERS = ("cpus", "image", "owner")
-_OF_PROCESSES = ("environments", "build_hosts", "unisolated_builds", "unbounded_processes")
-"""Settings that only one of the two isolations has, and that say how strict it is in no way that
-the other would have to refuse."""
+
+Open: TypeAlias = Callable[[SandboxSettings, ShowProgress, bool], Sandbox | str]
+"""Takes the settings, what shows progress, and whether "auto" may build the default image; returns
+the sandbox, or why "auto" goes on to the next kind.
+"""
 
 
-class MachineSandbox(Sandbox, Protocol):
-    """A sandbox of this machine, whichever backend it has."""
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of what a kind of sandbox needs of the machine.
 
-    def summary(self) -> str:
-        """Returns one line on the isolation in force; see `Pool.protections`."""
-        ...
+    Attributes:
+      remedy: What to do; "" where nothing need be done.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxKind:
+    """A kind of sandbox.
+
+    Attributes:
+      name: Its name as `sandbox.backend`.
+      words: Its sandboxes, in the plural, for messages.
+      open: Opens it.
+      own: Settings that only it has, and that say how strict it is in no way that another kind
+        would have to refuse.
+      required: Settings that only it has, and that another kind refuses.
+      remedy: How to have it where a setting requires it; `{image}` is the default image.
+      clear_orphans: Removes what killed workers left; returns how many containers that was.
+      check: Checks the machine; takes whether there is a deployment.
+    """
+
+    name: str
+    words: str
+    open: Open
+    own: tuple[str, ...]
+    required: tuple[str, ...] = ()
+    remedy: str = ""
+    clear_orphans: Callable[[SandboxSettings], int] | None = None
+    check: Callable[[bool], Check] | None = None
 
 
 def choose(
@@ -33,8 +67,8 @@ def choose(
     *,
     show_progress: ShowProgress = no_progress,
     may_build: bool = True,
-) -> MachineSandbox:
-    """Returns the sandbox of the settings; "auto" is Docker if it is ready, else child processes.
+) -> Sandbox:
+    """Returns the sandbox of the settings; "auto" is the first of `KINDS` that can be had.
 
     "auto" is Docker if an engine answers within two seconds and has the image, or can build it.  An
     engine whose socket this process may open is never replaced by child processes because it does
@@ -51,30 +85,15 @@ def choose(
         "auto" finds the socket of an engine that does not answer.
       Misconfigured: A setting names what does not exist, or what child processes do not have.
     """
-    if settings.backend == "process":
-        return _processes(settings, show_progress, "sandbox.backend=process chooses them")
-    if settings.backend == "auto" and not engine_answers(_ANSWER_SECONDS):
-        if socket := socket_at_hand():
-            raise Unavailable(
-                f"no Docker engine answers at {socket}, where this process can connect. Start "
-                f"Docker, or choose child processes with sandbox.backend=process "
-                f"(EVOQ_SANDBOX__BACKEND=process for a worker; in a deployment with "
-                f"docker-compose.yml take DOCKER_GID out of .env instead)"
-            )
-        return _processes(settings, show_progress, "no Docker engine can be reached here")
-    from app.adapters.sandbox import containers
-
-    sandbox = containers.opened(
-        settings,
-        _pool(settings),
-        build_seconds=_build_seconds(settings),
-        show_progress=show_progress,
-        may_build=may_build,
-    )
-    if sandbox is not None:
-        _say_without_effect(settings, _OF_PROCESSES, "containers", "child processes", show_progress)
-        return sandbox
-    return _processes(settings, show_progress, f"the engine has no image {settings.image}")
+    why = f"sandbox.backend={settings.backend} chooses them"
+    for kind in _candidates(settings):
+        _refuse_foreign(settings, kind, why)
+        opened = kind.open(settings, show_progress, may_build)
+        if not isinstance(opened, str):
+            _say_without_effect(settings, kind, show_progress)
+            return opened
+        why = opened
+    raise Unavailable(why)
 
 
 def clear_orphans(settings: SandboxSettings) -> int:
@@ -83,29 +102,90 @@ def clear_orphans(settings: SandboxSettings) -> int:
     Raises:
       Unavailable: The engine answers no more.
     """
-    if settings.backend not in ("auto", "docker") or not engine_answers(_ANSWER_SECONDS):
-        return 0
-    from app.adapters.sandbox.containers import ENGINE_SECONDS
-    from app.adapters.sandbox.orphans import remove_orphans
-
-    return remove_orphans(ENGINE_SECONDS, settings.owner)
+    return sum(kind.clear_orphans(settings) for kind in _candidates(settings) if kind.clear_orphans)
 
 
-def _processes(settings: SandboxSettings, show_progress: ShowProgress, why: str) -> ProcessSandbox:
-    """Returns the sandbox of child processes, which are used for the reason `why`.
+def checks(deployed: bool) -> list[Check]:
+    """Returns what each kind of sandbox finds of the machine."""
+    return [kind.check(deployed) for kind in KINDS if kind.check]
 
-    Raises:
-      Misconfigured: A setting asks for what containers alone have.
+
+def without_an_engine(deployed: bool) -> str:
+    """Returns what to do where the engine does not answer.
+
+    A worker in a container that may open the engine's socket boots no sandbox of child processes.
     """
-    for name, value in (("runtime", settings.runtime), ("seccomp", settings.seccomp)):
-        if value:
-            raise Misconfigured(
-                f"sandbox.{name}={value} is for containers, and programs would run in child "
-                f"processes: {why}. Start Docker with the image {settings.image} and choose "
-                f"sandbox.backend=docker, or leave sandbox.{name} (EVOQ_SANDBOX__{name.upper()}) "
-                f"out"
+    if deployed:
+        return (
+            "start Docker, or take DOCKER_GID out of .env, then `docker compose up -d`: programs "
+            "then run in processes"
+        )
+    return "start Docker, or set EVOQ_SANDBOX__BACKEND=process"
+
+
+def _candidates(settings: SandboxSettings) -> list[SandboxKind]:
+    return [kind for kind in KINDS if settings.backend in ("auto", kind.name)]
+
+
+def _open_containers(
+    settings: SandboxSettings, show_progress: ShowProgress, may_build: bool
+) -> Sandbox | str:
+    if settings.backend == "auto" and not engine_answers(_ANSWER_SECONDS):
+        if socket := socket_at_hand():
+            raise Unavailable(
+                f"no Docker engine answers at {socket}, where this process can connect. Start "
+                f"Docker, or choose child processes with sandbox.backend=process "
+                f"(EVOQ_SANDBOX__BACKEND=process for a worker; in a deployment with "
+                f"docker-compose.yml take DOCKER_GID out of .env instead)"
             )
-    _say_without_effect(settings, _OF_CONTAINERS, "child processes", "containers", show_progress)
+        return "no Docker engine can be reached here"
+    from app.adapters.sandbox import containers
+
+    sandbox = containers.open_containers(
+        settings,
+        _pool(settings),
+        build_seconds=_build_seconds(settings),
+        show_progress=show_progress,
+        may_build=may_build,
+    )
+    return sandbox or f"the engine has no image {settings.image}"
+
+
+def _clear_containers(settings: SandboxSettings) -> int:
+    if not engine_answers(_ANSWER_SECONDS):
+        return 0
+    from app.adapters.sandbox import containers
+
+    return containers.clear_orphans(settings.owner)
+
+
+def _check_engine(deployed: bool) -> Check:
+    if engine_answers(_ANSWER_SECONDS):
+        return Check("Docker", True, "the engine answers")
+    group = socket_group()
+    if group is not None:
+        detail = "this user may not open the engine's socket; programs run in processes"
+        remedy = (
+            f"make it a member of the group {group} (DOCKER_GID={group} in .env, then "
+            f"`docker compose up -d`), which gives it the power of root on this machine"
+        )
+    elif socket := socket_at_hand():
+        detail = f"no engine answers at {socket}; programs run only if it does"
+        remedy = without_an_engine(deployed)
+    elif deployed:
+        detail = "no engine answers here; programs of workers here run in processes"
+        remedy = "only workers of the queue `cpu` need it: start it where they run"
+    else:
+        detail = "no engine answers; programs run in processes"
+        remedy = "install and start Docker for the strongest sandbox"
+    return Check("Docker", False, detail, remedy)
+
+
+def _open_processes(
+    settings: SandboxSettings,
+    show_progress: ShowProgress,
+    may_build: bool,  # noqa: ARG001  there is no image
+) -> Sandbox:
     folder = Path(settings.environments) if settings.environments else None
     environments = Environments(
         folder=folder,
@@ -121,31 +201,67 @@ def _processes(settings: SandboxSettings, show_progress: ShowProgress, why: str)
     )
 
 
-def _say_without_effect(
-    settings: SandboxSettings, names: Sequence[str], used: str, meant: str, say: ShowProgress
-) -> None:
-    """Says which settings differ from their defaults and have no effect in the isolation used."""
-    fields = SandboxSettings.model_fields
-    values = settings.model_dump(include=set(names))
-    given = [
-        f"sandbox.{name}={json.dumps(values[name])}"
-        for name in names
-        if values[name] != fields[name].default
-    ]
-    if given:
-        verb = "has" if len(given) == 1 else "have"
-        say(
-            f"sandbox: {', '.join(given)} {verb} no effect: programs run in {used}, and only "
-            f"{meant} have such a setting"
-        )
+KINDS = (
+    SandboxKind(
+        "docker",
+        "containers",
+        _open_containers,
+        own=("cpus", "image", "owner"),
+        required=("runtime", "seccomp"),
+        remedy="Start Docker with the image {image} and choose sandbox.backend=docker",
+        clear_orphans=_clear_containers,
+        check=_check_engine,
+    ),
+    SandboxKind(
+        "process",
+        "child processes",
+        _open_processes,
+        own=("environments", "build_hosts", "unisolated_builds", "unbounded_processes"),
+    ),
+)
+"""Every kind of sandbox, in the order in which "auto" tries them."""
+
+
+def _refuse_foreign(settings: SandboxSettings, kind: SandboxKind, why: str) -> None:
+    """Refuses a setting that only another kind has, where this one is used for the reason `why`.
+
+    Raises:
+      Misconfigured: There is one.
+    """
+    values = asdict(settings)
+    for other in KINDS:
+        for name in other.required if other is not kind else ():
+            if values[name]:
+                raise Misconfigured(
+                    f"sandbox.{name}={values[name]} is for {other.words}, and programs would run "
+                    f"in {kind.words}: {why}. {other.remedy.format(image=settings.image)}, or "
+                    f"leave sandbox.{name} (EVOQ_SANDBOX__{name.upper()}) out"
+                )
+
+
+def _say_without_effect(settings: SandboxSettings, kind: SandboxKind, say: ShowProgress) -> None:
+    """Says which settings differ from their defaults and have no effect in the kind in use."""
+    values, defaults = asdict(settings), asdict(SandboxSettings())
+    for other in KINDS:
+        given = [
+            f"sandbox.{name}={json.dumps(values[name])}"
+            for name in (other.own if other is not kind else ())
+            if values[name] != defaults[name]
+        ]
+        if given:
+            verb = "has" if len(given) == 1 else "have"
+            say(
+                f"sandbox: {', '.join(given)} {verb} no effect: programs run in {kind.words}, and "
+                f"only {other.words} have such a setting"
+            )
 
 
 def _pool(settings: SandboxSettings) -> PoolSettings:
     return PoolSettings(
-        max_sandboxes=settings.cells or LEAST,
+        max_sandboxes=settings.places or LEAST,
         spares=settings.spares,
-        max_trials=1 if settings.one_container_per_trial else settings.trials_per_cell,
-        max_age_seconds=60.0 * settings.minutes_per_cell,
+        max_trials=1 if settings.one_container_per_trial else settings.trials_per_sandbox,
+        max_age_seconds=60.0 * settings.minutes_per_sandbox,
         trials_per_evaluator=settings.trials_per_evaluator,
     )
 

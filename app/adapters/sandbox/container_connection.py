@@ -7,8 +7,8 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from typing import Any
 
+from docker import APIClient
 from docker.errors import DockerException, NotFound
 from requests.exceptions import RequestException
 
@@ -143,7 +143,7 @@ class ContainerConnection:
         ended as a whole, and the sandbox with it: for want of memory, or of threads.
         """
         params = {
-            "since": self._began,
+            "since": str(self._began),
             "until": f"{time.time() + _REMEMBERING_SECONDS:.3f}",
             "filters": json.dumps({"container": [self._container], "event": ["oom", "die"]}),
         }
@@ -195,7 +195,7 @@ class ContainerConnection:
         self._socket.close()
 
 
-def _processor_seconds(engine: Any, container: str) -> float:
+def _processor_seconds(engine: APIClient, container: str) -> float:
     """Returns the processor time of a container since its start; 0.0 where none is counted."""
     stats = engine.stats(container, stream=False, one_shot=True)
     return float(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9

@@ -17,7 +17,7 @@ ENGINE_SECONDS = 20.0
 """Longest time the engine may take to answer one request."""
 
 
-def opened(
+def open_containers(
     settings: SandboxSettings,
     pool: PoolSettings,
     *,
@@ -51,7 +51,7 @@ def opened(
         profile(settings.seccomp, IMAGE / "seccomp.json"),
         settings.owner,
     )
-    remove_orphans(ENGINE_SECONDS, settings.owner)
+    clear_orphans(settings.owner)
     if not images.has_default():
         if settings.backend == "auto" and not may_build:
             show_progress(
@@ -67,3 +67,8 @@ def opened(
             show_progress(f"sandbox: {error}: programs run in child processes here")
             return None
     return DockerSandbox(pool, images=images, settings=container, engine_seconds=ENGINE_SECONDS)
+
+
+def clear_orphans(owner: str) -> int:
+    """Removes the containers that killed workers of a deployment left; returns how many."""
+    return remove_orphans(ENGINE_SECONDS, owner)

@@ -10,8 +10,8 @@ import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from docker import APIClient
 from docker.errors import APIError, ImageNotFound
 from docker.types import LogConfig, Mount
 
@@ -215,7 +215,7 @@ def profile(named: str, default: Path) -> str:
 
 
 def _create(
-    engine: Any, image: str, evaluator: Evaluator, limits: Limits, settings: ContainerSettings
+    engine: APIClient, image: str, evaluator: Evaluator, limits: Limits, settings: ContainerSettings
 ) -> str:
     """Returns the id of a container that has not been started.
 
@@ -272,7 +272,7 @@ def _create(
     return str(created["Id"])
 
 
-def _refuse_unknown_runtime(engine: Any, runtime: str) -> None:
+def _refuse_unknown_runtime(engine: APIClient, runtime: str) -> None:
     known = sorted(engine.info().get("Runtimes", {}))
     if runtime and runtime not in known:
         raise Misconfigured(

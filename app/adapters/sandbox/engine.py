@@ -3,9 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 from math import ceil
-from typing import Any
 
-import docker
+from docker import APIClient
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.utils import kwargs_from_env
 from requests.exceptions import RequestException
@@ -24,15 +23,15 @@ _FIRST_ANSWER_SECONDS = 10
 
 
 @contextlib.contextmanager
-def engine_client(seconds: float) -> Iterator[Any]:
+def engine_client(seconds: float) -> Iterator[APIClient]:
     """Lends a client of the engine that the environment names.
 
     Raises:
       Unavailable: The engine does not answer in time, or refuses.
     """
-    engine: Any = None
+    engine: APIClient | None = None
     try:
-        engine = _connected(ceil(seconds))
+        engine = _connect(ceil(seconds))
         yield engine
     except ImageNotFound as error:
         raise Unavailable(
@@ -50,7 +49,7 @@ def engine_client(seconds: float) -> Iterator[Any]:
             engine.close()
 
 
-def _connected(seconds: int) -> Any:
+def _connect(seconds: int) -> APIClient:
     """Returns a client that speaks the engine's version.
 
     The library would ask for the version while it makes the client, and leave one that gets no
@@ -58,25 +57,32 @@ def _connected(seconds: int) -> Any:
     """
     place = kwargs_from_env()
     engine_socket.knock(engine_socket.address(), seconds)
-    first = docker.APIClient(
-        version=_ANY_VERSION, timeout=min(seconds, _FIRST_ANSWER_SECONDS), **place
-    )
+    first = APIClient(version=_ANY_VERSION, timeout=min(seconds, _FIRST_ANSWER_SECONDS), **place)
     try:
         version = first.version(api_version=False)["ApiVersion"]
     finally:
         first.close()
-    return docker.APIClient(version=version, timeout=seconds, **place)
+    return APIClient(version=version, timeout=seconds, **place)
 
 
-def has_image(engine: Any, image: str) -> bool:
+def image_id(engine: APIClient, image: str) -> str:
+    """Returns the id of an image, which no other image can have.
+
+    Raises:
+      ImageNotFound: The engine has no such image.
+    """
+    return str(engine.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]  # docker-py
+
+
+def has_image(engine: APIClient, image: str) -> bool:
     try:
-        engine.inspect_image(image)
+        image_id(engine, image)
     except ImageNotFound:
         return False
     return True
 
 
-def remove(engine: Any, container: str) -> bool:
+def remove(engine: APIClient, container: str) -> bool:
     """Removes a container by force; returns whether this call removed it.
 
     A container that is gone, or being removed by another process, is no error.

@@ -100,7 +100,7 @@ class Environments:
         if evaluator.digest not in self._known:
             with self._building:
                 if evaluator.digest not in self._known:
-                    self._known[evaluator.digest] = self._ensured(evaluator)
+                    self._known[evaluator.digest] = self._ensure(evaluator)
         return self._known[evaluator.digest]
 
     def _say_without(self, image: str) -> None:
@@ -125,7 +125,7 @@ class Environments:
             self._folder / wanted.digest(_version(self.python))
         )
 
-    def _ensured(self, evaluator: Evaluator) -> str:
+    def _ensure(self, evaluator: Evaluator) -> str:
         wanted = from_requirements(evaluator.files)
         if wanted is None:
             if from_dockerfile(evaluator.files) is not None:
@@ -156,7 +156,7 @@ class Environments:
         if _complete(home):
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self._locked(home):
+        with self._lock(home):
             if _complete(home):
                 return
             # A killed worker may have left an unfinished environment.
@@ -165,7 +165,7 @@ class Environments:
             _mark(home).touch()
 
     @contextlib.contextmanager
-    def _locked(self, home: Path) -> Iterator[None]:
+    def _lock(self, home: Path) -> Iterator[None]:
         """Holds a lock that the system gives back if this process is killed."""
         deadline = time.monotonic() + self._build_seconds
         waiting = False

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from docker import APIClient
 from docker.errors import APIError
 from docker.types import LogConfig
 from docker.utils.config import load_general_config
@@ -23,7 +24,7 @@ from app.adapters.sandbox.dependencies import (
     from_dockerfile,
     from_requirements,
 )
-from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_client, has_image, remove
+from app.adapters.sandbox.engine import DEFAULT_IMAGE, engine_client, has_image, image_id, remove
 from app.adapters.sandbox.environments import ShowProgress, no_progress
 from app.adapters.sandbox.orphans import BUILD, LABEL, OWNER, abandoned, labels
 from app.domain.problem import Evaluator, EvaluatorBroken
@@ -91,7 +92,7 @@ class Images:
         if evaluator.digest not in self._known:
             with self._building:
                 if evaluator.digest not in self._known:
-                    self._known[evaluator.digest] = self._ensured(evaluator)
+                    self._known[evaluator.digest] = self._ensure(evaluator)
         return self._known[evaluator.digest]
 
     def identity(self, evaluator: Evaluator) -> str:
@@ -102,7 +103,7 @@ class Images:
         """
         image = self.of(evaluator)
         with engine_client(self._engine_seconds) as engine:
-            return str(engine.inspect_image(image)["Id"])
+            return image_id(engine, image)
 
     def forget(self, evaluator: Evaluator) -> None:
         """Makes the next `of` check whether the image still exists."""
@@ -131,15 +132,13 @@ class Images:
         if error:
             raise Unavailable(f"the image {self._default} cannot be built: {error}")
 
-    def _ensured(self, evaluator: Evaluator) -> str:
+    def _ensure(self, evaluator: Evaluator) -> str:
         files = evaluator.files
         wanted = from_dockerfile(files) or from_requirements(files)
         if wanted is None:
             return self._default
         with engine_client(self._engine_seconds) as engine:
-            base = (
-                "" if wanted.entry == DOCKERFILE else str(engine.inspect_image(self._default)["Id"])
-            )
+            base = "" if wanted.entry == DOCKERFILE else image_id(engine, self._default)
             digest = wanted.digest(base)
             tag = f"{_REPOSITORY}:{digest}"
             if has_image(engine, tag):
@@ -181,7 +180,7 @@ class Images:
             with engine_client(self._engine_seconds) as engine:
                 remove(engine, lock)
 
-    def _lock(self, engine: Any, name: str) -> str:
+    def _lock(self, engine: APIClient, name: str) -> str:
         """Returns the id of the lock's container; "" if another worker holds it."""
         try:
             made = engine.create_container(
@@ -222,7 +221,7 @@ class Images:
         self._show_progress(f"sandbox: built {tag} in {time.monotonic() - began:.0f} s")
 
     def _install(
-        self, engine: Any, wanted: Dependencies, named: dict[str, str], output: list[str]
+        self, engine: APIClient, wanted: Dependencies, named: dict[str, str], output: list[str]
     ) -> str:
         """Installs requirements in a container that becomes the image; returns the error, or "".
 

@@ -10,9 +10,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from docker import APIClient
 from docker.errors import NotFound
 
-from app.adapters.sandbox.cgroup import started
+from app.adapters.sandbox.cgroup import start_time
 from app.adapters.sandbox.engine import engine_client, remove
 from app.adapters.sandbox.engine_socket import engine_is_near
 
@@ -41,7 +42,7 @@ def labels(owner: str, kind: str = TRIALS) -> dict[str, str]:
         OWNER: owner,
         _PLACE: _place(),
         _PID: str(pid),
-        _STARTED: started(pid),
+        _STARTED: start_time(pid),
         _CONTAINER: host if contained else "",
     }
 
@@ -79,7 +80,7 @@ def orphaned(
     owner = container.owner
     if owner.get(_PLACE) == _place():
         pid = owner.get(_PID, "")
-        return not pid.isdigit() or started(int(pid)) != owner.get(_STARTED)
+        return not pid.isdigit() or start_time(int(pid)) != owner.get(_STARTED)
     if owner.get(_CONTAINER):
         since = running_since(owner[_CONTAINER])
         return since is None or since > container.created
@@ -103,7 +104,7 @@ def remove_orphans(engine_seconds: float, owner: str) -> int:
         return sum([remove(engine, container) for container in gone])
 
 
-def abandoned(engine: Any, row: Mapping[str, Any]) -> bool:
+def abandoned(engine: APIClient, row: Mapping[str, Any]) -> bool:
     """Returns whether a container that the engine lists is an orphan; see `orphaned`."""
     container = OwnedContainer(row["Labels"], float(row["Created"]), row["State"] == "running")
 

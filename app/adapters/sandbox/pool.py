@@ -5,10 +5,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from app.adapters.sandbox.bundle import beyond_the_library
-from app.adapters.sandbox.protection import protections_of, summary
+from app.adapters.sandbox.protection import Isolation, protections_of, summary
 from app.adapters.sandbox.verdict import more_than, outcome, starved
 from app.adapters.sandbox.warm_sandbox import Loss, SandboxLost, SandboxOverdue, WarmSandbox
 from app.domain.evaluation import Failure, FailureKind
@@ -102,7 +102,7 @@ class Pool:
         self._with_numpy: set[str] = set()
         self._breaking: set[_PoolKey] = set()
         self._asked: dict[_PoolKey, bool] = {}
-        self._isolation: dict[str, Any] | None = None
+        self._isolation: Isolation | None = None
         self._background = BackgroundTasks()
         self._closed = False
 
@@ -166,7 +166,7 @@ class Pool:
         """Returns one line on the isolation in force; see `protections`."""
         return summary(backend, self.isolation())
 
-    def isolation(self) -> dict[str, Any]:
+    def isolation(self) -> Isolation:
         """Returns what a sandbox reported when it booted; see `protections`."""
         isolation = self._isolation
         if isolation is None:

@@ -151,15 +151,15 @@ class _Scratch:
 
     def __init__(self) -> None:
         try:
-            while not self._made():
+            while not self._make():
                 # A starting worker may have removed the folder before it was locked.
                 pass
         except OSError as error:
             raise Unavailable(f"a sandbox's folder cannot be made: {error}") from error
 
-    def _made(self) -> bool:
+    def _make(self) -> bool:
         self.folder = tempfile.mkdtemp(prefix=_FOLDER)
-        lock = _locked(self.folder)
+        lock = _lock_folder(self.folder)
         if lock is None:
             return False
         self._lock = lock
@@ -203,13 +203,13 @@ def _remove_left_folders() -> None:
     for folder in glob.glob(f"{glob.escape(tempfile.gettempdir())}/{_FOLDER}*"):
         # The path may belong to another user or be no folder.
         with contextlib.suppress(OSError):
-            lock = _locked(folder)
+            lock = _lock_folder(folder)
             if lock is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
 
 
-def _locked(folder: str) -> int | None:
+def _lock_folder(folder: str) -> int | None:
     """Returns a descriptor that locks a folder; None if another has it, or it is gone.
 
     The kernel drops the lock with the process, whatever its number and in whichever container.

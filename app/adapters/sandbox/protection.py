@@ -1,7 +1,6 @@
 """The protections that a sandbox reported when it booted."""
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 from app.ports.protocols import Protection
 
@@ -12,7 +11,33 @@ _CGROUPS = f"let the worker make memory cgroups (as root, or under systemd with 
 _NAMESPACES = f"allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), or {_DOCKER}"  # noqa: E501
 
 
-def protections_of(isolation: Mapping[str, Any]) -> list[Protection]:
+class Isolation(TypedDict):
+    """The isolation that a sandbox found by trying when it booted.
+
+    Attributes:
+      limits, filter, landlock, scopes: Whether these features of the kernel are in force.
+      bounded_by: What bounds the processes of a trial; "" for nothing.
+      identities: "uids", "nested" for namespaces of its own, or "one" for the worker's.
+      counted_memory: Whether a cgroup counts the memory of all processes together.
+      reasons: Why the stronger levels of isolation could not be had.
+    """
+
+    limits: bool
+    filter: bool
+    landlock: bool
+    scopes: bool
+    bounded_by: str
+    identities: str
+    counted_memory: bool
+    files_bounded: bool
+    evaluator_hidden: bool
+    own_processes: bool
+    own_root: bool
+    network_closed: bool
+    reasons: list[str]
+
+
+def protections_of(isolation: Isolation) -> list[Protection]:
     """Returns the protections that a sandbox reported when it booted."""
     fenced = isolation["filter"] and isolation["landlock"]
     apart = isolation["identities"] != "one" or (fenced and isolation["scopes"])
@@ -39,7 +64,7 @@ def protections_of(isolation: Mapping[str, Any]) -> list[Protection]:
     return [Protection(name, bool(on), "" if on else remedy) for name, on, remedy in rows]
 
 
-def summary(backend: str, isolation: Mapping[str, Any]) -> str:
+def summary(backend: str, isolation: Isolation) -> str:
     """Returns one line: the isolation, what is missing of it with the remedies, and what remains.
 
     Args:

@@ -9,7 +9,6 @@ import math
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from app.adapters.sandbox.warm_sandbox import TrialReport
 from app.domain.evaluation import Failure, FailureKind
@@ -76,7 +75,7 @@ def _culprit(job: Job, report: TrialReport, failure: Failure) -> int | None:
         return None
     header = report.header
     if header["blamed"] is not None:
-        return int(header["blamed"])
+        return header["blamed"]
     ended = {
         process
         for process, status, ended_by_zygote in header["statuses"]
@@ -84,8 +83,7 @@ def _culprit(job: Job, report: TrialReport, failure: Failure) -> int | None:
     }
     if len(ended) == 1:
         return int(ended.pop())
-    largest = header["largest"]
-    return int(largest) if failure.kind is FailureKind.MEMORY and largest is not None else None
+    return header["largest"] if failure.kind is FailureKind.MEMORY else None
 
 
 def starved(job: Job, report: TrialReport) -> bool:
@@ -99,9 +97,9 @@ def starved(job: Job, report: TrialReport) -> bool:
     header, wall_seconds = report.header, job.limits.wall_seconds
     if header["stopped_by"] != "timeout":
         return False
-    waited = bool(header["waited_seconds"] >= _DENIED * wall_seconds)
-    idle = bool(header["cpu_seconds"] < _CROWDED * wall_seconds)
-    stalled = bool(header["stalled_seconds"] >= _DENIED * wall_seconds)
+    waited = header["waited_seconds"] >= _DENIED * wall_seconds
+    idle = header["cpu_seconds"] < _CROWDED * wall_seconds
+    stalled = header["stalled_seconds"] >= _DENIED * wall_seconds
     return stalled or (waited and idle)
 
 
@@ -233,8 +231,8 @@ def _result_or_failure(document: bytes, job: Job) -> _Ended:
     return _Ended(encoded)
 
 
-def _strict(document: bytes) -> Any:
-    def refuse(constant: str) -> Any:
+def _strict(document: bytes) -> object:
+    def refuse(constant: str) -> object:
         raise ValueError(f"the constant {constant}")
 
     def finite(text: str) -> float:
@@ -243,8 +241,8 @@ def _strict(document: bytes) -> Any:
             raise ValueError(f"the number {text[:40]}")
         return value
 
-    def unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-        table: dict[str, Any] = {}
+    def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
+        table: dict[str, object] = {}
         for key, value in pairs:
             if key in table:
                 raise ValueError(f"the key {key[:40]!r} twice")
@@ -259,11 +257,11 @@ def _strict(document: bytes) -> Any:
     )
 
 
-def _depth(tree: Any) -> int:
+def _depth(tree: object) -> int:
     deepest, level = 0, [tree]
     while level:
         deepest += 1
-        below: list[Any] = []
+        below: list[object] = []
         for node in level:
             if isinstance(node, dict):
                 below += node.values()

@@ -4,10 +4,10 @@ import json
 import re
 import struct
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from enum import Enum, auto
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict, cast
 
 from app.adapters.sandbox.bundle import (
     BOOTSTRAP,
@@ -17,6 +17,7 @@ from app.adapters.sandbox.bundle import (
     preloads,
 )
 from app.adapters.sandbox.data_mounts import located, refuse
+from app.adapters.sandbox.protection import Isolation
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -183,6 +184,36 @@ class BootSettings:
     compiled: bytes = b""
 
 
+class ReportHeader(TypedDict):
+    """What the zygote observed of a trial.
+
+    Attributes:
+      stopped_by: The bound that the trial exceeded, or "timeout"; "" where there is none.
+      blamed: Seat of the player that exceeded it; None where that is not known.
+      largest: Seat of the player with the most memory; None where that is not known.
+      statuses: For each process that ended its name or seat, its status as `os.waitpid` has it,
+        and whether the zygote ended it.
+      oom_kills: How many processes the kernel ended for want of memory.
+      evaluator_lost: Whether the evaluator's zygote ended.
+      left: Processes and files that could not be removed.
+      sizes: Bytes of the result and of each stream.
+    """
+
+    stopped_by: str
+    blamed: int | None
+    largest: int | None
+    statuses: list[tuple[str, int, bool]]
+    wall_seconds: float
+    cpu_seconds: float
+    waited_seconds: float
+    stalled_seconds: float
+    peak_kib: int
+    oom_kills: int
+    evaluator_lost: bool
+    left: list[str]
+    sizes: list[int]
+
+
 @dataclass(frozen=True, slots=True)
 class TrialReport:
     """The zygote's report on a trial, and the raw bytes that the trial wrote.
@@ -191,7 +222,7 @@ class TrialReport:
       streams: Output and errors of the evaluator, then those of the programs.
     """
 
-    header: dict[str, Any]
+    header: ReportHeader
     result: bytes
     streams: tuple[bytes, ...]
 
@@ -235,7 +266,7 @@ class WarmSandbox:
             connection.close()
             raise Misconfigured(_REFUSALS[answer["refused"]].format(file=answer.get("file")))
         self._functions = frozenset(answer["functions"])
-        self.isolation: dict[str, Any] = answer["isolation"]
+        self.isolation: Isolation = answer["isolation"]
         self.boot_seconds = time.monotonic() - self.started
 
     def _boot(
@@ -246,20 +277,13 @@ class WarmSandbox:
         limits: Limits,
         numpy: bool,
     ) -> tuple[dict[str, Any], bytes]:
-        alone = may_execute_a_programs_text(evaluator.files)
+        if may_execute_a_programs_text(evaluator.files):
+            settings = replace(settings, trials_per_evaluator=1)
+        given = asdict(settings)
+        compiled = given.pop("compiled")
         boot = {
-            "kind": settings.kind,
-            "scratch": settings.scratch,
-            "levels": settings.levels,
-            "counters": settings.counters,
+            **given,
             "memory_bytes": sandbox_memory_mib(limits) << 20,
-            "offset": settings.offset,
-            "unbounded_processes": settings.unbounded_processes,
-            "boot_seconds": settings.boot_seconds,
-            "trials_per_evaluator": 1 if alone else settings.trials_per_evaluator,
-            "interpreter": settings.interpreter,
-            "unisolated_builds": settings.unisolated_builds,
-            "engine": settings.engine,
             "bootstrap": BOOTSTRAP,
             "mode": mode.value,
             "preload": preloads({**evaluator.fixed, **evaluator.files}, numpy),
@@ -275,8 +299,8 @@ class WarmSandbox:
         }
         deadline = self.started + settings.boot_seconds + _BACKSTOP_SECONDS
         harness = harness_frame()
-        if settings.compiled:
-            harness = compiled_elsewhere(harness, settings.compiled)
+        if compiled:
+            harness = compiled_elsewhere(harness, compiled)
         try:
             frames = _frame(boot, evaluator.fixed.values())
             frames += _frame(files, evaluator.files.values())
@@ -327,7 +351,7 @@ class WarmSandbox:
         result, *streams = parts
         return TrialReport(report, result, tuple(streams))
 
-    def _report(self, job: Job, deadline: float, most_raw: int) -> tuple[dict[str, Any], bytes]:
+    def _report(self, job: Job, deadline: float, most_raw: int) -> tuple[ReportHeader, bytes]:
         """Returns the report on a trial, and shows the moves of a game that come before it."""
         moves = b""
         while True:
@@ -341,7 +365,7 @@ class WarmSandbox:
                 # This process was itself held up, by a pause of its container perhaps.
                 header, raw = self._receive(time.monotonic() + _BACKSTOP_SECONDS, most_raw)
             if "moves" not in header:
-                return header, raw
+                return cast(ReportHeader, header), raw
             moves += raw
             if not raw or len(moves) > _MOVES_BYTES:
                 raise SandboxLost(f"{len(moves)} bytes of moves, {len(raw)} of them new")
@@ -414,7 +438,7 @@ def _moves(lines: bytes) -> list[str]:
     return moves
 
 
-def _frame(header: dict[str, Any], raw: Any = ()) -> list[bytes]:
+def _frame(header: Mapping[str, object], raw: Iterable[bytes] = ()) -> list[bytes]:
     text = json.dumps(header).encode()
     contents = list(raw)
     return [_LENGTHS.pack(len(text), sum(len(part) for part in contents)) + text, *contents]

@@ -1,1 +1,1 @@
-"""The ledger on Postgres: SQLAlchemy Core statements, one module an aggregate."""
+"""The ledger on Postgres: statements in SQL, one module an aggregate."""

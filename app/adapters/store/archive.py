@@ -2,19 +2,17 @@
 
 from collections.abc import Callable, Collection, Sequence
 from random import Random
-from typing import Any
-
-from sqlalchemy import Connection
 
 from app.adapters.store.codec import elite_of, floats
-from app.adapters.store.driver import count, row, rows, value, write
+from app.adapters.store.driver import DriverConnection, Record
+from app.adapters.store.programs import OF_RUN
 from app.adapters.store.runs import as_json
 from app.domain.evaluation import CaseId
 from app.domain.finite import mean
 from app.domain.program import ProgramId
 from app.domain.search.archive import Bred, Cell, CellKey, Elite, IslandView
 
-_ONE = 'SELECT * FROM islands WHERE run = %(run)s AND "index" = %(index)s'
+_ONE = 'SELECT * FROM islands WHERE run = %(run)s AND "index" = %(island)s'
 _ONE_LOCKED = f"{_ONE} FOR UPDATE"
 _EVERY = 'SELECT * FROM islands WHERE run = %(run)s ORDER BY "index"'
 _EVERY_LOCKED = f"{_EVERY} FOR UPDATE"
@@ -26,7 +24,7 @@ _HEADS = """
     SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s AND rank = 0
     ORDER BY stages_left, fitness DESC, number LIMIT %(n)s OFFSET %(skip)s
 """
-_BRED = """
+_BRED = f"""
     SELECT fittest.*, litter.children, litter.duplicates FROM (
         SELECT * FROM elites WHERE run = %(run)s AND island = %(island)s
         ORDER BY stages_left, fitness DESC, number LIMIT %(n)s
@@ -35,7 +33,7 @@ _BRED = """
             count(*) FILTER (WHERE cut_reason = 'duplicate') AS duplicates
         FROM (
             SELECT cut_reason FROM proposals
-            WHERE proposals.run + 0 = %(run)s AND proposals.parents[1] = fittest.program
+            WHERE {OF_RUN} AND proposals.parents[1] = fittest.program
             LIMIT %(most)s
         ) AS counted
     ) AS litter
@@ -99,7 +97,7 @@ _BARREN = """
         WHERE run = %(run)s AND settled_at IS NOT NULL
         ORDER BY settled_at DESC, id DESC LIMIT %(most)s
     )
-    SELECT count(DISTINCT cohort) FROM newest
+    SELECT count(DISTINCT cohort) AS cohorts FROM newest
     WHERE island = %(island)s AND NOT seed
         AND cohort > (
             SELECT coalesce(max(cohort), 0) FROM newest
@@ -162,10 +160,10 @@ class SqlIsland:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: DriverConnection,
         run: int,
         index: int,
-        row: Any = None,
+        row: Record = None,
         making: Callable[[ProgramId], int] = lambda _: 0,
     ) -> None:
         self._c = connection
@@ -191,41 +189,44 @@ class SqlIsland:
     def size(self) -> int:
         return int(self._read().cells)
 
-    def _read(self) -> Any:
+    def _read(self) -> Record:
         if self._row is None:
-            self._row = row(self._c, _ONE, {"run": self._run, "index": self._index})
+            [self._row] = self._rows(_ONE)
         return self._row
+
+    def _rows(self, statement: str, **params: object) -> list[Record]:
+        of_island = {"run": self._run, "island": self._index}
+        return self._c.rows(statement, {**of_island, **params})
+
+    def _elites(self, statement: str, **params: object) -> tuple[Elite, ...]:
+        return tuple(map(elite_of, self._rows(statement, **params)))
 
     @property
     def barren(self) -> int:
-        values = {"run": self._run, "island": self._index, "most": BARREN_AMONG}
-        return int(value(self._c, _BARREN, values))
+        [found] = self._rows(_BARREN, most=BARREN_AMONG)
+        return int(found.cohorts)
 
     def scores(self, programs: Sequence[ProgramId]) -> dict[ProgramId, dict[CaseId, float]]:
         merged: dict[ProgramId, dict[CaseId, float]] = {program: {} for program in programs}
-        for record in rows(self._c, _SCORES, {"run": self._run, "programs": list(programs)}):
+        for record in self._rows(_SCORES, programs=list(programs)):
             for program in merged.keys() & record.scores.keys():
                 merged[program].update(floats(record.scores[program]))
         return merged
 
     def recent(self, stage: str, n: int) -> tuple[float, ...]:
-        params = {"run": self._run, "island": self._index, "stage": stage, "n": n}
-        result = rows(self._c, _RECENT, {**params, "trials": n * TRIALS_A_STAGE})
+        result = self._rows(_RECENT, stage=stage, n=n, trials=n * TRIALS_A_STAGE)
         return tuple(mean(record.scores) for record in result)
 
     def best(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
         if skip + n <= len(self._fittest):
             return self._fittest[skip : skip + n]
-        params = {"run": self._run, "island": self._index, "n": n, "skip": skip}
-        return tuple(elite_of(record) for record in rows(self._c, _BEST, params))
+        return self._elites(_BEST, n=n, skip=skip)
 
     def heads(self, n: int, skip: int = 0) -> tuple[Elite, ...]:
-        params = {"run": self._run, "island": self._index, "n": n, "skip": skip}
-        return tuple(elite_of(record) for record in rows(self._c, _HEADS, params))
+        return self._elites(_HEADS, n=n, skip=skip)
 
     def bred(self, n: int, most: int) -> tuple[Bred, ...]:
-        params = {"run": self._run, "island": self._index, "n": n, "most": most}
-        result = rows(self._c, _BRED, params)
+        result = self._rows(_BRED, n=n, most=most)
         self._fittest = tuple(map(elite_of, result))
         return tuple(
             Bred(elite, min(most, each.children + self._making(each.program)), each.duplicates)
@@ -233,29 +234,19 @@ class SqlIsland:
         )
 
     def elite(self, program: ProgramId) -> Elite | None:
-        params = {"run": self._run, "island": self._index, "program": program}
-        result = row(self._c, _ELITE, params)
-        return elite_of(result) if result else None
+        return next(iter(self._elites(_ELITE, program=program)), None)
 
     def twin(self, elite: Elite) -> Elite | None:
-        params = {
-            "run": self._run,
-            "island": self._index,
-            "behaviour": elite.behaviour,
-            "program": elite.program,
-        }
-        result = row(self._c, _TWIN, params)
-        return elite_of(result) if result else None
+        found = self._elites(_TWIN, behaviour=elite.behaviour, program=elite.program)
+        return next(iter(found), None)
 
     def uniform(self, n: int, rng: Random) -> tuple[Elite, ...]:
         numbers = rng.sample(range(self.size), min(n, self.size))
-        params = {"run": self._run, "island": self._index, "numbers": numbers}
-        drawn = {record.number: elite_of(record) for record in rows(self._c, _NUMBERED, params)}
+        drawn = {row.number: elite_of(row) for row in self._rows(_NUMBERED, numbers=numbers)}
         return tuple(drawn[number] for number in numbers if number in drawn)
 
     def cell(self, key: CellKey) -> Cell:
-        params = {"run": self._run, "island": self._index, "cell": as_json(list(key))}
-        result = rows(self._c, _CELL, params)
+        result = self._rows(_CELL, cell=as_json(list(key)))
         if self._row is None:
             self._row = result[0]
         return Cell(key, tuple(elite_of(record) for record in result if record.program is not None))
@@ -264,11 +255,11 @@ class SqlIsland:
 class SqlArchive:
     """See `app.ports.ledger.Archive`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def islands(self, run: int, *, lock: bool = False) -> tuple[SqlIsland, ...]:
-        result = rows(self._c, _EVERY_LOCKED if lock else _EVERY, {"run": run})
+        result = self._c.rows(_EVERY_LOCKED if lock else _EVERY, {"run": run})
         return tuple(SqlIsland(self._c, run, record.index, record) for record in result)
 
     def island(
@@ -279,13 +270,13 @@ class SqlArchive:
         lock: bool = False,
         making: Callable[[ProgramId], int] = lambda _: 0,
     ) -> SqlIsland:
-        held = row(self._c, _ONE_LOCKED, {"run": run, "index": index}) if lock else None
+        held = self._c.row(_ONE_LOCKED, {"run": run, "island": index}) if lock else None
         return SqlIsland(self._c, run, index, held, making)
 
     def cells(self, run: int, island: int, keys: Collection[CellKey]) -> dict[CellKey, Cell]:
         params = {"run": run, "island": island, "cells": [as_json(list(key)) for key in keys]}
         occupants: dict[CellKey, list[Elite]] = {key: [] for key in keys}
-        for record in rows(self._c, _CELLS, params):
+        for record in self._c.rows(_CELLS, params):
             elite = elite_of(record)
             occupants[elite.cell].append(elite)
         return {key: Cell(key, tuple(elites)) for key, elites in occupants.items()}
@@ -293,8 +284,7 @@ class SqlArchive:
     def put_cell(
         self, run: int, island: int, cell: Cell, *, seen: IslandView | None = None
     ) -> bool:
-        put = count(
-            self._c,
+        put = self._c.write(
             _PUT,
             {
                 "run": run,
@@ -314,12 +304,12 @@ class SqlArchive:
         return put > 0
 
     def clear_island(self, run: int, island: int, *, reset: bool) -> None:
-        write(self._c, _CLEAR, {"run": run, "island": island})
-        write(self._c, _EMPTIED, {"run": run, "island": island, "reset": reset})
+        self._c.write(_CLEAR, {"run": run, "island": island})
+        self._c.write(_EMPTIED, {"run": run, "island": island, "reset": reset})
 
     def champion(self, run: int) -> Elite | None:
-        result = row(self._c, _CHAMPION, {"run": run})
+        result = self._c.row(_CHAMPION, {"run": run})
         return elite_of(result) if result else None
 
     def elites(self, run: int) -> list[tuple[int, Elite]]:
-        return [(row.island, elite_of(row)) for row in rows(self._c, _ELITES, {"run": run})]
+        return [(row.island, elite_of(row)) for row in self._c.rows(_ELITES, {"run": run})]

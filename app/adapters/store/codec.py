@@ -5,14 +5,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any
 
+from app.adapters.store.driver import Json, Record
 from app.domain.evaluation import Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft, Role
 from app.domain.problem import Axis, axis_of
 from app.domain.program import Program
 from app.domain.run import Rules, Run, RunState
-from app.domain.search.archive import CellKey, Elite
+from app.domain.search.archive import Elite
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import CutReason, Member, State
@@ -30,7 +30,7 @@ def clean(text: str) -> str:
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
-def built(row: Any, founded: Any, rules: Rules) -> Run:
+def built(row: Record, founded: Record, rules: Rules) -> Run:
     """Builds a run from a row of what changes of it, and one of what does not."""
     return Run(
         id=row.id,
@@ -75,7 +75,7 @@ def _operators(text: str) -> Mapping[str, float]:
     return MappingProxyType(json.loads(text))
 
 
-def member_of(row: Mapping[str, Any]) -> Member:
+def member_of(row: Json) -> Member:
     """Builds a member from a JSON object with the columns of `proposals` and a `length`."""
     draft = None
     if row["parents"] is not None:
@@ -96,13 +96,13 @@ def member_of(row: Mapping[str, Any]) -> Member:
     )
 
 
-def trial_of(row: Mapping[str, Any]) -> Trial:
+def trial_of(row: Json) -> Trial:
     return Trial(row["stage"], tuple(row["players"]), tuple(row["cases"]))
 
 
-def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
+def evaluation_json(evaluation: Evaluation) -> dict[str, object]:
     """Returns the evaluation as JSON values; default values are left out to keep rows small."""
-    stored: dict[str, Any] = {
+    stored: dict[str, object] = {
         "scores": {p: dict(row) for p, row in evaluation.scores.items()},
         "metrics": {p: dict(row) for p, row in evaluation.metrics.items()},
         "features": {p: dict(row) for p, row in evaluation.features.items()},
@@ -120,12 +120,12 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
     if evaluation.artifacts:
         stored["artifacts"] = {clean(k): clean(v) for k, v in evaluation.artifacts.items()}
     if evaluation.failure is not None:
-        stored["failure"] = asdict(evaluation.failure)
-        stored["failure"]["detail"] = clean(evaluation.failure.detail)
+        detail = clean(evaluation.failure.detail)
+        stored["failure"] = {**asdict(evaluation.failure), "detail": detail}
     return stored
 
 
-def evaluation_of(stored: Mapping[str, Any] | None) -> Evaluation | None:
+def evaluation_of(stored: Json | None) -> Evaluation | None:
     if stored is None:
         return None
     failure = stored.get("failure")
@@ -156,23 +156,19 @@ def floats(row: Mapping[str, float]) -> dict[str, float]:
     return {name: float(value) for name, value in row.items()}
 
 
-def cell_key(stored: list[Any]) -> CellKey:
-    return tuple(stored)
-
-
-def elite_of(row: Any) -> Elite:
+def elite_of(row: Record) -> Elite:
     return Elite(
         row.program,
         row.fitness,
         row.length,
         row.generation,
-        cell_key(row.cell),
+        tuple(row.cell),
         row.stages_left,
         row.behaviour,
     )
 
 
-def settled_of(row: Any) -> Settled:
+def settled_of(row: Record) -> Settled:
     failure = None
     if row.failure_kind is not None:
         failure = Failure(FailureKind(row.failure_kind), row.failure_detail or "")
@@ -205,6 +201,6 @@ def settled_of(row: Any) -> Settled:
     )
 
 
-def metrics_of(stored: Mapping[str, Any]) -> dict[str, float]:
+def metrics_of(stored: Json) -> dict[str, float]:
     """Returns metrics as floats: Postgres writes 1e300 as a whole number."""
     return {name: float(value) for name, value in stored.items()}

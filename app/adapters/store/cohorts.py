@@ -1,10 +1,7 @@
 """Cohorts and their proposals."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
-
-from sqlalchemy import Connection
 
 from app.adapters.store.codec import (
     clean,
@@ -12,7 +9,7 @@ from app.adapters.store.codec import (
     member_of,
     trial_of,
 )
-from app.adapters.store.driver import row, rows, value, values, write
+from app.adapters.store.driver import DriverConnection, Json, Record
 from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned, run_of
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
@@ -40,11 +37,10 @@ _ADD_PROPOSALS = """
     INSERT INTO proposals (run, cohort, island, ordinal, seed, reserved, state, visible_at)
     SELECT %(run)s, cohort, island, ordinal, seed, reserved, 'planned',
         CASE WHEN leads THEN now() + %(again)s * interval '1 second' END
-    FROM unnest(CAST(%(cohorts)s AS bigint[]), CAST(%(islands)s AS int[]), CAST(%(ordinals)s
-        AS int[]), CAST(%(seeds)s AS bool[]), CAST(%(reserved)s AS int[]),
-        CAST(%(leads)s AS bool[]))
-        WITH ORDINALITY AS plan(cohort, island, ordinal, seed, reserved, leads, place)
-    ORDER BY place RETURNING id, visible_at IS NOT NULL AS leads
+    FROM json_to_recordset(CAST(%(members)s AS json)) AS member(
+        cohort bigint, place int, island int, ordinal int, seed bool, reserved int, leads bool
+    )
+    ORDER BY cohort, place RETURNING id, visible_at IS NOT NULL AS leads
 """
 _DRAFT = """
     UPDATE proposals SET epoch = %(epoch)s, generation = %(generation)s, parents = %(parents)s,
@@ -107,13 +103,8 @@ _ENTER = """
         parents = child.parents, inspirations = child.inspirations,
         family = coalesce(child.family, proposals.family),
         numbers = coalesce(child.numbers, proposals.numbers),
-        settled_at = CASE WHEN child.final THEN clock_timestamp() END
-    FROM json_to_recordset(CAST(%(children)s AS json)) AS child(
-        id bigint, state text, program text, changes text, fitness float8, verified boolean,
-        stages_left int, failure_kind text, failure_detail text, cut_reason text, final boolean,
-        epoch int, generation int, parents text[], inspirations text[], role text,
-        family text, numbers float8[]
-    )
+        settled_at = CASE WHEN child.state NOT IN ('planned', 'testing') THEN clock_timestamp() END
+    FROM json_populate_recordset(NULL::proposals, CAST(%(children)s AS json)) AS child
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id IN (
         SELECT id FROM proposals WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE
     ) AND proposals.id = child.id AND proposals.settled_at IS NULL
@@ -125,9 +116,7 @@ a plan that was made while the tables were small would scan them for ever.
 DRAFTED = """
     UPDATE proposals SET epoch = draft.epoch, generation = draft.generation,
         parents = draft.parents, inspirations = draft.inspirations, role = draft.role
-    FROM json_to_recordset(CAST(%(drafts)s AS json)) AS draft(
-        id bigint, epoch int, generation int, parents text[], inspirations text[], role text
-    )
+    FROM json_populate_recordset(NULL::proposals, CAST(%(drafts)s AS json)) AS draft
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id IN (
         SELECT id FROM proposals WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE
     ) AND proposals.id = draft.id
@@ -140,8 +129,8 @@ the proposals where it did; part of a statement, whose parameters `drafted` retu
 
 
 def cohort_of(
-    result: Mapping[str, Any],
-    members: Iterable[Mapping[str, Any]] | None,
+    result: Json,
+    members: Iterable[Json] | None,
     trials: Iterable[tuple[Trial, Evaluation | None]],
 ) -> Cohort:
     return Cohort(
@@ -154,11 +143,11 @@ def cohort_of(
     )
 
 
-def tested(held: Any) -> list[tuple[Trial, Evaluation | None]]:
+def tested(held: Record) -> list[tuple[Trial, Evaluation | None]]:
     return [(trial_of(record), evaluation_of(record["evaluation"])) for record in held.trials or ()]
 
 
-def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
+def _entered(child: MemberResult, draft: Draft | None) -> dict[str, object]:
     return {
         "id": child.proposal,
         "state": child.state,
@@ -170,14 +159,13 @@ def _entered(child: MemberResult, draft: Draft | None) -> dict[str, Any]:
         "failure_kind": child.failure.kind if child.failure else None,
         "failure_detail": clean(child.failure.detail) if child.failure else None,
         "cut_reason": child.cut,
-        "final": child.state.final,
         "family": child.point.family if child.point else None,
         "numbers": list(child.point.numbers) if child.point else None,
         **draft_columns(draft),
     }
 
 
-def draft_columns(draft: Draft | None) -> dict[str, Any]:
+def draft_columns(draft: Draft | None) -> dict[str, object]:
     """Returns what a proposal's row holds of its draft."""
     return {
         "epoch": draft.epoch if draft else None,
@@ -188,7 +176,7 @@ def draft_columns(draft: Draft | None) -> dict[str, Any]:
     }
 
 
-def drafted(turns: Sequence[Turn]) -> dict[str, Any]:
+def drafted(turns: Sequence[Turn]) -> dict[str, object]:
     """Returns the parameters of `DRAFTED`: the members that had no draft."""
     new = [
         {"id": member.id, **draft_columns(draft)}
@@ -202,12 +190,11 @@ def drafted(turns: Sequence[Turn]) -> dict[str, Any]:
 class SqlCohorts:
     """See `app.ports.ledger.Cohorts`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def add(self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float) -> list[ProposalId]:
-        added = values(
-            self._c,
+        added = self._c.values(
             _ADD,
             {
                 "run": run,
@@ -218,30 +205,23 @@ class SqlCohorts:
         )
         ids = sorted(added)
         members = [
-            (cohort, plan, place, ordinal)
+            {
+                "cohort": cohort,
+                "place": place,
+                "island": plan.island,
+                "ordinal": ordinal,
+                "seed": plan.seeding,
+                "reserved": plan.reserved[place] if plan.reserved else 0,
+                "leads": place == 0 or not plan.together,
+            }
             for cohort, plan in zip(ids, plans, strict=True)
             for place, ordinal in enumerate(plan.ordinals)
         ]
-        proposals = rows(
-            self._c,
-            _ADD_PROPOSALS,
-            {
-                "run": run,
-                "again": redeliver_seconds,
-                "cohorts": [cohort for cohort, _, _, _ in members],
-                "islands": [plan.island for _, plan, _, _ in members],
-                "ordinals": [ordinal for _, _, _, ordinal in members],
-                "seeds": [plan.seeding for _, plan, _, _ in members],
-                "reserved": [
-                    plan.reserved[place] if plan.reserved else 0 for _, plan, place, _ in members
-                ],
-                "leads": [place == 0 or not plan.together for _, plan, place, _ in members],
-            },
-        )
+        params = {"run": run, "again": redeliver_seconds, "members": as_json(members)}
+        proposals = self._c.rows(_ADD_PROPOSALS, params)
         for cohort, plan in zip(ids, plans, strict=True):
             for draft in plan.drafts:
-                write(
-                    self._c,
+                self._c.write(
                     _DRAFT,
                     {"cohort": cohort, "ordinal": draft.ordinal, **draft_columns(draft)},
                 )
@@ -253,23 +233,23 @@ class SqlCohorts:
         return sorted(proposal.id for proposal in proposals if proposal.leads)
 
     def add_without_members(self, run: int, operator: str) -> Cohort:
-        number = value(self._c, _ADD_WITHOUT_MEMBERS, {"run": run, "operator": operator})
+        number = self._c.value(_ADD_WITHOUT_MEMBERS, {"run": run, "operator": operator})
         return Cohort(int(number), run, 0, operator, (), {})
 
     def lock(self, cohort: CohortId) -> tuple[Run, Cohort]:
-        result = row(self._c, LOCK, {"cohorts": [cohort]})
-        held = row(self._c, _CONTENTS_OF, {"cohorts": [cohort]})
+        result = self._c.row(LOCK, {"cohorts": [cohort]})
+        held = self._c.row(_CONTENTS_OF, {"cohorts": [cohort]})
         [locked] = result.locked
         return run_of(self._c, result), cohort_of(locked, held.members, tested(held))
 
     def lock_planned(self, proposals: Sequence[ProposalId]) -> tuple[Run, set[ProposalId]]:
-        result = row(self._c, _LOCK_PLANNED, {"proposals": sorted(proposals)})
+        result = self._c.row(_LOCK_PLANNED, {"proposals": sorted(proposals)})
         run = run_of(self._c, result)
         return run, set() if run.state.final else set(result.planned or ())
 
     def contents(self, cohorts: Sequence[Cohort]) -> list[Cohort]:
         by_id = {cohort.id: cohort for cohort in cohorts}
-        result = rows(self._c, _CONTENTS_OF, {"cohorts": sorted(by_id)})
+        result = self._c.rows(_CONTENTS_OF, {"cohorts": sorted(by_id)})
         return [
             replace(
                 by_id[held.id],
@@ -283,10 +263,10 @@ class SqlCohorts:
         drafts = {member.id: member.draft for cohort in cohorts for member in cohort.members}
         entered = [_entered(child, drafts[child.proposal]) for child in results]
         ids = [child.proposal for child in results]
-        write(self._c, _ENTER, {"ids": ids, "children": as_json(entered)})
+        self._c.write(_ENTER, {"ids": ids, "children": as_json(entered)})
 
     def unsettled(self, run: int) -> list[CohortId]:
-        return values(self._c, _UNSETTLED, {"run": run})
+        return self._c.values(_UNSETTLED, {"run": run})
 
     def late(self, run: int, seconds: float) -> list[CohortId]:
-        return values(self._c, _LATE, {"run": run, "seconds": seconds})
+        return self._c.values(_LATE, {"run": run, "seconds": seconds})

@@ -1,14 +1,13 @@
 """What models answered: written once, before it is read, and found again by what was asked."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
-
-from sqlalchemy import Connection
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, fields
+from operator import attrgetter
 
 from app.adapters.store.codec import clean
 from app.adapters.store.cohorts import DRAFTED, drafted
-from app.adapters.store.driver import rows, rows_later
+from app.adapters.store.driver import DriverConnection, Record
+from app.adapters.store.programs import admission
 from app.adapters.store.runs import as_json
 from app.domain.operator import Completion, Role
 from app.domain.program import ProgramId
@@ -16,38 +15,26 @@ from app.domain.search.cohort import ProposalId
 from app.domain.search.model_mix import Written
 from app.ports.records import Account, Asker, CompletionKey, StoredReply, Turn
 
-_COLUMNS = """
-    completions.turn, completions.place, completions.text, completions.model, completions.finish,
-    completions.prompt_tokens, completions.completion_tokens, completions.latency_seconds,
-    completions.cost_usd, completions.cached_tokens, completions.role, completions.revision,
-    completions.reused, completions.parameters
-"""
-"""What steps read: all but the texts of prompts, which only people read."""
+_FIELDS = tuple(one.name for one in fields(Completion) if one.name != "unanswered")
+_values = attrgetter(*_FIELDS)
+_COLUMNS = ", ".join(f"completions.{name}" for name in _FIELDS)
+"""A completion has a column for each of its fields but one, which is for its request."""
 _OF_CONVERSATION = f"""
-    SELECT {_COLUMNS} FROM proposals JOIN completions ON completions.cohort = proposals.cohort
+    SELECT turn, place, {_COLUMNS}
+    FROM proposals JOIN completions ON completions.cohort = proposals.cohort
         AND completions.proposal = proposals.id AND asker = %(asker)s
     WHERE proposals.id = %(proposal)s ORDER BY turn, place
 """
 _SAVE = f"""
     WITH drafted AS ({DRAFTED}), given AS (
-        SELECT * FROM json_to_recordset(CAST(%(saved)s AS json)) AS given(
-            nth int, draws boolean, cohort bigint, proposal bigint, asker text, turn int,
-            place int, text text, model text, finish text, prompt_tokens int,
-            completion_tokens int, latency_seconds float8, cost_usd float8, role text,
-            revision text, cached_tokens int, reused bool, prompt text, sample int,
-            parameters jsonb, system_text text, user_text text
-        )
+        SELECT nth, draws, saved, (saved).*
+        FROM json_to_recordset(CAST(%(saved)s AS json))
+            AS given(nth int, draws boolean, saved completions)
     ), repeated AS (
         SELECT nth FROM given JOIN completions USING (cohort, proposal, asker, turn, place)
         WHERE given.text = completions.text AND given.latency_seconds = completions.latency_seconds
     ), stored AS (
-        INSERT INTO completions (cohort, proposal, asker, turn, place, text, model, finish,
-            prompt_tokens, completion_tokens, latency_seconds, cost_usd, role, revision,
-            cached_tokens, reused, prompt, sample, parameters, system_text, user_text)
-        SELECT cohort, proposal, asker, turn, place, text, model, finish, prompt_tokens,
-            completion_tokens, latency_seconds, cost_usd, role, revision, cached_tokens, reused,
-            prompt, sample, parameters, system_text, user_text
-        FROM given
+        INSERT INTO completions SELECT (saved).* FROM given
         WHERE (SELECT count(*) FROM drafted) >= 0 AND nth NOT IN (SELECT nth FROM repeated)
             AND (NOT draws OR proposal IN (SELECT id FROM drafted))
         ORDER BY cohort, proposal, asker, turn, place
@@ -94,7 +81,7 @@ _REPLIES = """
     ORDER BY proposals.id, asker DESC, turn, place LIMIT %(limit)s
 """
 _RECALL = f"""
-    SELECT asked.place AS asked_place, found.*
+    SELECT asked.place, found.*
     FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(
         place int, prompt text, sample int, parameters jsonb
     ) CROSS JOIN LATERAL (
@@ -131,7 +118,7 @@ _WRITERS = """
         AND asker = 'operator'
     GROUP BY completions.role, model
 """
-_WRITTEN = """
+_WRITTEN = f"""
     WITH newest AS (
         SELECT cohort, ordinal, state, stages_left, fitness, parents FROM proposals
         WHERE run = %(run)s AND settled_at IS NOT NULL
@@ -152,9 +139,7 @@ _WRITTEN = """
             AND asker = 'operator' AND role = %(role)s
         GROUP BY model
     ) AS wrote LEFT JOIN LATERAL (
-        SELECT stages_left, fitness FROM proposals
-        WHERE run + 0 = %(run)s AND program = newest.parents[1] AND state = 'admitted'
-        ORDER BY id DESC LIMIT 1
+        {admission("stages_left, fitness", "newest.parents[1]")}
     ) AS parent ON true
     GROUP BY wrote.model
 """
@@ -192,7 +177,7 @@ _WRITTEN_BEFORE = """
     )
 """ + _OF_OPERATORS.format(which="AND model = ANY(%(models)s)")
 _REPLAY = f"""
-    SELECT asked.place AS asked_place, found.*
+    SELECT asked.place, found.*
     FROM json_to_recordset(CAST(%(asked)s AS json)) AS asked(place int, prompt text, sample int)
     CROSS JOIN LATERAL (
         SELECT {_COLUMNS} FROM completions JOIN cohorts ON cohorts.id = completions.cohort
@@ -205,73 +190,51 @@ _REPLAY = f"""
 """
 
 
-class _Saving:
-    """Turns of one run on their way into the ledger."""
+def _first_answered(turns: Sequence[Turn]) -> list[int]:
+    """Returns the places of the turns with answers that are stored.
 
-    def __init__(self, turns: Sequence[Turn]) -> None:
-        """Writes nothing yet.
-
-        Args:
-          turns: At least one.  Of two with answers to the same, as threads that share a transaction
-            may bring them, the first is stored.
-        """
-        self._turns = turns
-        self._answered = [n for n, turn in enumerate(turns) if any(turn.completions)]
-        first: dict[tuple[ProposalId, Asker, int], int] = {}
-        for nth in self._answered:
-            turn = turns[nth]
+    Of two with answers to the same, as threads that share a transaction may bring them, the first.
+    """
+    first: dict[tuple[ProposalId, Asker, int], int] = {}
+    for nth, turn in enumerate(turns):
+        if any(turn.completions):
             first.setdefault((turn.proposal, turn.asker, turn.number), nth)
-        self._first = sorted(first.values())
-        self._found: Callable[[], list[Any]] = list
+    return sorted(first.values())
 
-    def write(self, c: Connection) -> None:
-        """Runs the statement, as part of a pipeline."""
-        stored = [self._turns[nth] for nth in self._first]
-        params = {
-            "run": self._turns[0].cohort.run,
-            "saved": as_json([row for nth in self._first for row in self._rows(nth)]),
-            "booked": as_json([self._booked(nth) for nth in range(len(self._turns))]),
+
+def _stored(nth: int, turn: Turn) -> list[dict[str, object]]:
+    """Returns the rows of a turn; `draws`: its drafts are stored with them, or nothing is."""
+    draws = bool(turn.drafts) and any(member.draft is None for member in turn.cohort.members)
+    rows = [
+        {
+            **dict(zip(_FIELDS, _values(completion), strict=True)),
+            "text": clean(completion.text),
+            "cohort": turn.cohort.id,
+            "proposal": turn.proposal,
+            "asker": turn.asker,
+            "turn": turn.number,
+            "place": place,
+            "prompt": prompt.digest,
+            "sample": prompt.sample,
+            "system_text": _kept(prompt.system, turn.logged_chars),
+            "user_text": _kept(prompt.user, turn.logged_chars),
         }
-        self._found = rows_later(c, _SAVE, {**params, **drafted(stored)})
+        for place, (prompt, completion) in enumerate(
+            zip(turn.prompts, turn.completions, strict=True)
+        )
+        if completion is not None
+    ]
+    return [{"nth": nth, "draws": draws, "saved": row} for row in rows]
 
-    def overtaken(self) -> list[Turn]:
-        """Returns the turns to which other answers are stored; asked after the commit."""
-        late = {record.nth for record in self._found()}
-        late |= set(self._answered).difference(self._first)
-        return [self._turns[nth] for nth in sorted(late)]
 
-    def _rows(self, nth: int) -> list[dict[str, Any]]:
-        turn = self._turns[nth]
-        draws = bool(turn.drafts) and any(member.draft is None for member in turn.cohort.members)
-        return [
-            {
-                **_columns(completion),
-                "nth": nth,
-                "draws": draws,
-                "cohort": turn.cohort.id,
-                "proposal": turn.proposal,
-                "asker": turn.asker,
-                "turn": turn.number,
-                "place": place,
-                "prompt": prompt.digest,
-                "sample": prompt.sample,
-                "system_text": _kept(prompt.system, turn.logged_chars),
-                "user_text": _kept(prompt.user, turn.logged_chars),
-            }
-            for place, (prompt, completion) in enumerate(
-                zip(turn.prompts, turn.completions, strict=True)
-            )
-            if completion is not None
-        ]
-
-    def _booked(self, nth: int) -> dict[str, Any]:
-        booked = self._turns[nth].booked
-        return {
-            "nth": nth,
-            "tokens": booked.tokens,
-            "cost_usd": booked.cost_usd,
-            "longest": booked.longest_prompt_tokens,
-        }
+def _booked(nth: int, turn: Turn) -> dict[str, object]:
+    booked = turn.booked
+    return {
+        "nth": nth,
+        "tokens": booked.tokens,
+        "cost_usd": booked.cost_usd,
+        "longest": booked.longest_prompt_tokens,
+    }
 
 
 def _kept(text: str, chars: int) -> str | None:
@@ -282,42 +245,13 @@ def _kept(text: str, chars: int) -> str | None:
     return clean(f"{text[:chars]}\n… {cut} more characters" if cut > 0 else text)
 
 
-def _columns(completion: Completion) -> dict[str, Any]:
-    """Returns what a row holds of a completion; `asdict` would copy it deeply."""
-    return {
-        "text": clean(completion.text),
-        "model": completion.model,
-        "finish": completion.finish,
-        "prompt_tokens": completion.prompt_tokens,
-        "completion_tokens": completion.completion_tokens,
-        "latency_seconds": completion.latency_seconds,
-        "cost_usd": completion.cost_usd,
-        "cached_tokens": completion.cached_tokens,
-        "role": completion.role,
-        "revision": completion.revision,
-        "reused": completion.reused,
-        "parameters": completion.parameters,
-    }
+def _completion(row: Record) -> Completion:
+    """Builds a completion from a row with its columns, and maybe more."""
+    stored = row._asdict()
+    return Completion(**{name: stored[name] for name in _FIELDS} | {"role": Role(row.role)})
 
 
-def _completion(row: Any) -> Completion:
-    return Completion(
-        text=row.text,
-        model=row.model,
-        finish=row.finish,
-        prompt_tokens=row.prompt_tokens,
-        completion_tokens=row.completion_tokens,
-        latency_seconds=row.latency_seconds,
-        cost_usd=row.cost_usd,
-        cached_tokens=row.cached_tokens,
-        role=Role(row.role),
-        revision=row.revision,
-        reused=row.reused,
-        parameters=row.parameters,
-    )
-
-
-def _written(record: Any) -> Written:
+def _written(record: Record) -> Written:
     return Written(
         record.children,
         record.gains,
@@ -328,48 +262,51 @@ def _written(record: Any) -> Written:
 
 
 class SqlCompletions:
-    """See `app.ports.ledger.Completions`.
+    """See `app.ports.ledger.Completions`."""
 
-    Args:
-      connection: Of the transaction.
-      write_last: Postpones a write to the end of the transaction.
-    """
-
-    def __init__(
-        self, connection: Connection, write_last: Callable[[Callable[[], object]], None]
-    ) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
-        self._write_last = write_last
 
     def of_conversation(
         self, proposal: ProposalId, asker: Asker
     ) -> dict[int, dict[int, Completion]]:
         params = {"proposal": proposal, "asker": asker.value}
         turns: dict[int, dict[int, Completion]] = {}
-        for record in rows(self._c, _OF_CONVERSATION, params):
+        for record in self._c.rows(_OF_CONVERSATION, params):
             turns.setdefault(record.turn, {})[record.place] = _completion(record)
         return turns
 
-    def save(self, turns: Sequence[Turn]) -> Callable[[], list[Turn]]:
-        saving = _Saving(turns)
-        self._write_last(lambda: saving.write(self._c))
-        return saving.overtaken
+    def save(self, turns: Sequence[Turn]) -> list[Turn]:
+        stored = _first_answered(turns)
+        found = self._c.values(
+            _SAVE,
+            {
+                "run": turns[0].cohort.run,
+                "saved": as_json([row for nth in stored for row in _stored(nth, turns[nth])]),
+                "booked": as_json([_booked(nth, turn) for nth, turn in enumerate(turns)]),
+                **drafted([turns[nth] for nth in stored]),
+            },
+        )
+        late = {nth for nth, turn in enumerate(turns) if any(turn.completions)} - set(stored)
+        return [turns[nth] for nth in sorted(late.union(found))]
 
     def recall(self, keys: Sequence[CompletionKey]) -> list[Completion | None]:
-        params = [{"place": place, **asdict(key)} for place, key in enumerate(keys)]
-        result = {
-            record.asked_place: record
-            for record in rows(self._c, _RECALL, {"asked": as_json(params)})
-        }
-        return [_completion(result[n]) if n in result else None for n in range(len(keys))]
+        return self._found(_RECALL, [asdict(key) for key in keys], {})
 
     def replay(self, run: int, keys: Sequence[tuple[str, int]]) -> list[Completion | None]:
-        params = [{"place": n, "prompt": prompt, "sample": s} for n, (prompt, s) in enumerate(keys)]
-        result = {
-            record.asked_place: record
-            for record in rows(self._c, _REPLAY, {"run": run, "asked": as_json(params)})
+        asked = [{"prompt": prompt, "sample": sample} for prompt, sample in keys]
+        return self._found(_REPLAY, asked, {"run": run})
+
+    def _found(
+        self, query: str, asked: Sequence[Mapping[str, object]], params: Mapping[str, object]
+    ) -> list[Completion | None]:
+        """Returns what a statement finds for each of what is asked; None where it finds nothing."""
+        places = [{"place": place, **key} for place, key in enumerate(asked)]
+        found = {
+            record.place: _completion(record)
+            for record in self._c.rows(query, {"asked": as_json(places), **params})
         }
-        return [_completion(result[n]) if n in result else None for n in range(len(keys))]
+        return [found.get(place) for place in range(len(asked))]
 
     def of_program(self, run: int, program: ProgramId, limit: int) -> list[StoredReply]:
         return self._replies("program", {"run": run, "of": program, "limit": limit})
@@ -387,27 +324,27 @@ class SqlCompletions:
                 user=record.user_text,
                 completion=_completion(record),
             )
-            for record in rows(self._c, _REPLIES.format(column=column), params)
+            for record in self._c.rows(_REPLIES.format(column=column), params)
         ]
 
     def accounts(self, run: int) -> list[Account]:
-        return [Account(**record._asdict()) for record in rows(self._c, _ACCOUNTS, {"run": run})]
+        return [Account(**record._asdict()) for record in self._c.rows(_ACCOUNTS, {"run": run})]
 
     def writers(self, run: int, programs: Sequence[ProgramId]) -> dict[tuple[str, str], int]:
-        found = rows(self._c, _WRITERS, {"run": run, "programs": list(programs)})
+        found = self._c.rows(_WRITERS, {"run": run, "programs": list(programs)})
         return {(record.role, record.model): record.n for record in found}
 
     def written(self, run: int, role: Role, limit: int) -> dict[str, Written]:
-        found = rows(self._c, _WRITTEN, {"run": run, "role": role.value, "limit": limit})
+        found = self._c.rows(_WRITTEN, {"run": run, "role": role.value, "limit": limit})
         return {record.model: _written(record) for record in found}
 
     def written_by_operator(self, run: int, limit: int) -> dict[str, Written]:
-        found = rows(self._c, _WRITTEN_BY_OPERATOR, {"run": run, "limit": limit})
+        found = self._c.rows(_WRITTEN_BY_OPERATOR, {"run": run, "limit": limit})
         return {record.operator: _written(record) for record in found}
 
     def written_before(
         self, models: Collection[str], chars: tuple[int, int], runs: int, limit: int
     ) -> dict[str, Written]:
         params = {"models": sorted(models), "runs": runs, "limit": limit}
-        found = rows(self._c, _WRITTEN_BEFORE, params | {"least": chars[0], "most": chars[1]})
+        found = self._c.rows(_WRITTEN_BEFORE, params | {"least": chars[0], "most": chars[1]})
         return {record.operator: _written(record) for record in found}

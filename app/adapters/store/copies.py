@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Table
 
 from app.adapters.store import tables as t
-from app.adapters.store.driver import stream, value, values, write
+from app.adapters.store.driver import DriverConnection
 from app.domain.events import EventKind, read_fact
 from app.domain.program import Program, ProgramId, files_id, text_digest
 from app.ports.records import BadCopy, Row
@@ -60,7 +60,7 @@ _STOPPED = "imported; `evoq resume` goes on with it"
 class SqlCopies:
     """See `app.ports.ledger.Copies`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def rows(self, run: int) -> Iterator[Row]:
@@ -72,7 +72,7 @@ class SqlCopies:
                 f"SELECT to_jsonb({table.name})::text FROM {table.name} WHERE {which} "
                 f"ORDER BY {key}"
             )
-            for text in stream(self._c, statement, {"run": run}):
+            for text in self._c.stream(statement, {"run": run}):
                 yield Row(table.name, json.loads(text))
 
     def add(self, rows: Iterable[Row], name: str) -> int:
@@ -92,7 +92,7 @@ class SqlCopies:
 class _Incoming:
     """One copy on its way into the ledger."""
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, connection: DriverConnection, name: str) -> None:
         self._c = connection
         self._name = name
         self._entered: list[str] = []
@@ -148,7 +148,7 @@ class _Incoming:
             case "runs":
                 if self._run is not None:
                     raise BadCopy("it has more than one run")
-                if value(self._c, _TAKEN, {"name": self._name}):
+                if self._c.value(_TAKEN, {"name": self._name}):
                     raise ValueError(f"a run named {self._name!r} exists; choose another --name")
                 self._run = self._new_numbers("runs", 1)[0]
                 row |= {"id": self._run, "name": self._name, "parent": None, "in_process": False}
@@ -186,8 +186,7 @@ class _Incoming:
                 known[row["id"]] = number
                 row["id"] = number
         columns = ", ".join(f'"{column.name}"' for column in _TABLES[table].columns)
-        write(
-            self._c,
+        self._c.write(
             f"INSERT INTO {table} ({columns}) SELECT {columns} "
             f"FROM jsonb_populate_recordset(NULL::{table}, CAST(%(rows)s AS jsonb)) "
             + ("ON CONFLICT DO NOTHING" if table in _SHARED else ""),
@@ -198,7 +197,7 @@ class _Incoming:
         return f"{self._name}/{worker}"
 
     def _new_numbers(self, table: str, n: int) -> Sequence[int]:
-        return values(self._c, _NEW_NUMBERS, {"table": table, "n": n})
+        return self._c.values(_NEW_NUMBERS, {"table": table, "n": n})
 
 
 def _program_id(row: Mapping[str, Any]) -> ProgramId:

@@ -1,10 +1,8 @@
-"""The log of a run.  Events are buffered, and numbered as the transaction's last write."""
+"""The log of a run.  Events are collected, and numbered as the transaction's last write."""
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection
-
-from app.adapters.store.driver import rows, write
+from app.adapters.store.driver import DriverConnection
 from app.adapters.store.runs import as_json
 from app.domain.events import Event, EventKind, Fact, document, read_fact
 
@@ -30,7 +28,7 @@ _EVENTS_OF_KIND = _EVENTS.format(of_kind="AND kind = ANY(%(kinds)s)")
 class SqlEvents:
     """See `app.ports.ledger.Events`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
         self._buffer: dict[int, list[Fact]] = {}
 
@@ -38,10 +36,9 @@ class SqlEvents:
         self._buffer.setdefault(run, []).append(fact)
 
     def write(self) -> None:
-        """Numbers and stores the buffered events; the run's row lock lasts until the commit."""
+        """Numbers and stores the collected events; the run's row lock lasts until the commit."""
         for run, batch in sorted(self._buffer.items()):
-            write(
-                self._c,
+            self._c.write(
                 _WRITE,
                 {
                     "run": run,
@@ -57,11 +54,11 @@ class SqlEvents:
     ) -> list[Event]:
         values = {"run": run, "after": after, "limit": limit}
         if kinds:
-            stored = rows(
-                self._c, _EVENTS_OF_KIND, {**values, "kinds": [kind.value for kind in kinds]}
+            stored = self._c.rows(
+                _EVENTS_OF_KIND, {**values, "kinds": [kind.value for kind in kinds]}
             )
         else:
-            stored = rows(self._c, _EVERY_EVENT, values)
+            stored = self._c.rows(_EVERY_EVENT, values)
         return [
             Event(event.seq, event.seconds, read_fact(EventKind(event.kind), event.data))
             for event in stored

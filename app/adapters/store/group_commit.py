@@ -67,7 +67,7 @@ class GroupCommit:
         after: Callable[[Sequence[Result]], None] = _nothing,
         /,
     ) -> list[Result]:
-        """See `app.engine.sharing.Share`.
+        """See `app.engine.process.Process.share`.
 
         Where a group's transaction fails, every member tries on its own, its leader too: a
         fault of a subject is raised in its own thread, and the others lose nothing by it.

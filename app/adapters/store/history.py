@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection
-
 from app.adapters.store.archive import SqlArchive
 from app.adapters.store.codec import evaluation_of, metrics_of, settled_of
-from app.adapters.store.driver import row, rows, value
+from app.adapters.store.driver import DriverConnection
+from app.adapters.store.programs import OF_RUN, admission
 from app.domain.evaluation import Evaluation
 from app.domain.events import EventKind
 from app.domain.program import ProgramId
@@ -58,20 +57,21 @@ _SETTLED = f"""
             WHERE completions.cohort = proposals.cohort AND sample = ordinal AND NOT reused
         ) AS asked
         {_REPORTED}
-    WHERE proposals.run = %(run)s AND {{which}}
 """
+
+
+def _settled(which: str, order: str) -> str:
+    """Returns a statement that reads some of a run's proposals as `settled_of` takes them."""
+    return f"{_SETTLED} WHERE proposals.run = %(run)s AND {which} ORDER BY {order}"
+
+
 _METRICS = f"""
     SELECT proposals.ordinal, measured.metrics FROM proposals {_REPORTED}
     WHERE proposals.run = %(run)s AND proposals.ordinal = ANY(%(ordinals)s)
         AND measured.metrics IS NOT NULL
 """
-_HISTORY = (
-    _SETTLED.format(which="settled_at IS NOT NULL")
-    + "ORDER BY proposals.settled_at, proposals.id LIMIT %(limit)s OFFSET %(after)s"
-)
-_FITTEST = (
-    _SETTLED.format(which="proposals.state = 'admitted'")
-    + "ORDER BY proposals.stages_left, proposals.fitness DESC, proposals.ordinal LIMIT 1"
+_HISTORY = _settled(
+    "settled_at IS NOT NULL", "proposals.settled_at, proposals.id LIMIT %(limit)s OFFSET %(after)s"
 )
 _BEST_QUALITY = """
     SELECT stages_left, fitness FROM proposals
@@ -81,14 +81,12 @@ _BEST_QUALITY = """
 _START = """
     SELECT max(fitness) FROM proposals WHERE run = %(run)s AND ordinal < 0 AND state = 'admitted'
 """
-_MOST_FIT = (
-    _SETTLED.format(
-        which="""proposals.id IN (
-            SELECT id FROM proposals WHERE run = %(run)s AND state = 'admitted'
-            ORDER BY stages_left, fitness DESC, ordinal LIMIT %(limit)s
-        )"""
-    )
-    + "ORDER BY proposals.stages_left, proposals.fitness DESC, proposals.ordinal"
+_FITTEST = _settled(
+    """proposals.id IN (
+        SELECT id FROM proposals WHERE run = %(run)s AND state = 'admitted'
+        ORDER BY stages_left, fitness DESC, ordinal LIMIT %(limit)s
+    )""",
+    "proposals.stages_left, proposals.fitness DESC, proposals.ordinal",
 )
 _VALIDATIONS = """
     SELECT trials.players[1] AS program, json_agg(evaluation ORDER BY trials.id) AS evaluations
@@ -96,67 +94,49 @@ _VALIDATIONS = """
     WHERE cohorts.run = %(run)s AND cohorts.operator = %(operator)s
     GROUP BY cohorts.id, program ORDER BY min(trials.id)
 """
-_OF_CHAMPION = (
-    _SETTLED.format(which="proposals.state = 'admitted' AND proposals.program = %(program)s")
-    + "ORDER BY proposals.ordinal LIMIT 1"
+_OF_CHAMPION = _settled(
+    "proposals.state = 'admitted' AND proposals.program = %(program)s", "proposals.ordinal LIMIT 1"
 )
 _RANKING = "SELECT ranking FROM runs WHERE id = %(run)s"
-_PLACED = (
-    _SETTLED.format(which="proposals.state = 'admitted'")
-    + "ORDER BY proposals.ordinal LIMIT %(limit)s"
+_PLACED = _settled("proposals.state = 'admitted'", "proposals.ordinal LIMIT %(limit)s")
+_OF_CHILD = _settled(
+    "proposals.program = %(program)s AND settled_at IS NOT NULL",
+    "proposals.settled_at, proposals.id LIMIT %(limit)s",
 )
-_OF_CHILD = (
-    _SETTLED.format(which="proposals.program = %(program)s AND settled_at IS NOT NULL")
-    + "ORDER BY proposals.settled_at, proposals.id LIMIT %(limit)s"
+_OF_ORDINAL = _settled(
+    "proposals.ordinal = %(ordinal)s AND settled_at IS NOT NULL", "proposals.ordinal"
 )
-_OF_ORDINAL = _SETTLED.format(which="proposals.ordinal = %(ordinal)s AND settled_at IS NOT NULL")
-_LINEAGE = (
-    """
+_FIRST = "settled_at, id"
+_LINEAGE = f"""
     WITH RECURSIVE line AS (
         SELECT CAST(%(program)s AS text) AS child, 0 AS depth
         UNION ALL
         SELECT parents[1], line.depth + 1
-        FROM line CROSS JOIN LATERAL (
-            SELECT parents FROM proposals
-            WHERE run + 0 = %(run)s AND program = line.child AND state = 'admitted'
-            ORDER BY settled_at, id LIMIT 1
-        ) AS born
+        FROM line CROSS JOIN LATERAL ({admission("parents", "line.child", _FIRST)}) AS born
         WHERE line.depth < %(limit)s AND parents[1] <> line.child
     )
-    """
-    + _SETTLED.format(
-        which="""proposals.id IN (
-            SELECT (
-                SELECT id FROM proposals
-                WHERE run + 0 = %(run)s AND program = line.child AND state = 'admitted'
-                ORDER BY settled_at, id LIMIT 1
-            ) FROM line
-        )"""
-    )
-    + "ORDER BY proposals.settled_at DESC, proposals.id DESC LIMIT %(limit)s"
+""" + _settled(
+    f"proposals.id IN (SELECT ({admission('id', 'line.child', _FIRST)}) FROM line)",
+    "proposals.settled_at DESC, proposals.id DESC LIMIT %(limit)s",
 )
 """By the first admission of each program, which is later than that of its parent: no circles."""
-_ANCESTRY = """
+_ANCESTRY = f"""
     WITH RECURSIVE kept AS (
         SELECT unnest(CAST(%(programs)s AS text[])) AS program
         UNION
         SELECT born.parent FROM kept CROSS JOIN LATERAL (
-            SELECT parents[1] AS parent FROM proposals
-            WHERE run + 0 = %(run)s AND program = kept.program AND state = 'admitted'
-            ORDER BY settled_at, id LIMIT 1
+            {admission("parents[1] AS parent", "kept.program", _FIRST)}
         ) AS born
         WHERE born.parent IS NOT NULL
     )
     SELECT born.program, CASE WHEN born.parents[1] <> born.program THEN born.parents[1] END
             AS parent, born.fitness, cohorts.operator, born.island, born.ordinal, (
             SELECT count(DISTINCT child.program) FROM proposals AS child
-            WHERE child.run + 0 = %(run)s AND child.parents[1] = born.program
+            WHERE {OF_RUN} AND child.parents[1] = born.program
                 AND child.state = 'admitted' AND child.program <> born.program
         ) AS children
     FROM kept CROSS JOIN LATERAL (
-        SELECT * FROM proposals
-        WHERE run + 0 = %(run)s AND program = kept.program AND state = 'admitted'
-        ORDER BY settled_at, id LIMIT 1
+        {admission("*", "kept.program", _FIRST)}
     ) AS born JOIN cohorts ON cohorts.id = born.cohort
     ORDER BY born.settled_at, born.id
 """
@@ -302,66 +282,67 @@ _SPENT = """
 class SqlHistory:
     """See `app.ports.history.History`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def best(self, run: int) -> Settled | None:
-        if value(self._c, _RANKING, {"run": run}) == Ranking.RELATIVE:
+        if self._c.value(_RANKING, {"run": run}) == Ranking.RELATIVE:
             return self._champion(run)
-        result = row(self._c, _FITTEST, {"run": run})
-        return settled_of(result) if result else None
+        return self._first(_FITTEST, run, limit=1)
 
     def _champion(self, run: int) -> Settled | None:
         champion = SqlArchive(self._c).champion(run)
         if champion is None:
             return None
-        result = row(self._c, _OF_CHAMPION, {"run": run, "program": champion.program})
-        return replace(settled_of(result), fitness=champion.fitness) if result else None
+        settled = self._first(_OF_CHAMPION, run, program=champion.program)
+        return replace(settled, fitness=champion.fitness) if settled else None
+
+    def _read(self, statement: str, run: int, **params: object) -> list[Settled]:
+        return [settled_of(record) for record in self._c.rows(statement, {"run": run, **params})]
+
+    def _first(self, statement: str, run: int, **params: object) -> Settled | None:
+        return next(iter(self._read(statement, run, **params)), None)
 
     def best_quality(self, run: Run, besides: Sequence[ProposalId] = ()) -> Quality | None:
         if run.ranking is Ranking.RELATIVE:
             champion = SqlArchive(self._c).champion(run.id)
             return champion.quality if champion else None
-        result = row(self._c, _BEST_QUALITY, {"run": run.id, "besides": list(besides)})
+        result = self._c.row(_BEST_QUALITY, {"run": run.id, "besides": list(besides)})
         return Quality(-result.stages_left, result.fitness) if result else None
 
     def start(self, run: int) -> float | None:
-        start: float | None = value(self._c, _START, {"run": run})
+        start: float | None = self._c.value(_START, {"run": run})
         return start
 
     def settled(self, run: int, after: int = 0, limit: int = 1000) -> list[Settled]:
-        params = {"run": run, "after": after, "limit": limit}
-        return [settled_of(record) for record in rows(self._c, _HISTORY, params)]
+        return self._read(_HISTORY, run, after=after, limit=limit)
 
     def of_program(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
-        params = {"run": run, "program": program, "limit": limit}
-        return [settled_of(record) for record in rows(self._c, _OF_CHILD, params)]
+        return self._read(_OF_CHILD, run, program=program, limit=limit)
 
     def of_ordinal(self, run: int, ordinal: int) -> Settled | None:
-        found = rows(self._c, _OF_ORDINAL, {"run": run, "ordinal": ordinal})
-        return settled_of(found[0]) if found else None
+        return self._first(_OF_ORDINAL, run, ordinal=ordinal)
 
     def lineage(self, run: int, program: ProgramId, limit: int) -> list[Settled]:
-        params = {"run": run, "program": program, "limit": limit}
-        return [settled_of(record) for record in rows(self._c, _LINEAGE, params)]
+        return self._read(_LINEAGE, run, program=program, limit=limit)
 
     def ancestry(self, run: int, programs: Sequence[ProgramId]) -> list[Birth]:
         params = {"run": run, "programs": list(programs)}
-        return [Birth(**record._asdict()) for record in rows(self._c, _ANCESTRY, params)]
+        return [Birth(**record._asdict()) for record in self._c.rows(_ANCESTRY, params)]
 
     def placed(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
         return self._with_evaluations(_PLACED, {"run": run, "limit": limit})
 
     def fittest(self, run: int, limit: int) -> list[tuple[Settled, list[Evaluation]]]:
-        return self._with_evaluations(_MOST_FIT, {"run": run, "limit": limit})
+        return self._with_evaluations(_FITTEST, {"run": run, "limit": limit})
 
     def _with_evaluations(
         self, query: str, params: dict[str, object]
     ) -> list[tuple[Settled, list[Evaluation]]]:
-        result = rows(self._c, query, params)
+        result = self._c.rows(query, params)
         tested: dict[int, list[Evaluation]] = {}
-        for record in rows(
-            self._c, _EVALUATED, {"cohorts": sorted({record.cohort for record in result})}
+        for record in self._c.rows(
+            _EVALUATED, {"cohorts": sorted({record.cohort for record in result})}
         ):
             evaluation = evaluation_of(record.evaluation)
             if evaluation is not None:
@@ -381,19 +362,19 @@ class SqlHistory:
                 tuple(one for one in map(evaluation_of, record.evaluations) if one is not None),
                 record.evaluations.count(None),
             )
-            for record in rows(self._c, _VALIDATIONS, {"run": run, "operator": VALIDATE})
+            for record in self._c.rows(_VALIDATIONS, {"run": run, "operator": VALIDATE})
         ]
 
     def metrics(self, run: int, ordinals: Sequence[int]) -> dict[int, dict[str, float]]:
-        found = rows(self._c, _METRICS, {"run": run, "ordinals": list(ordinals)})
+        found = self._c.rows(_METRICS, {"run": run, "ordinals": list(ordinals)})
         return {record.ordinal: metrics_of(record.metrics) for record in found}
 
     def evaluations(self, run: int, program: ProgramId) -> list[Evaluation]:
-        result = rows(self._c, _OF_PROGRAM, {"run": run, "program": program})
+        result = self._c.rows(_OF_PROGRAM, {"run": run, "program": program})
         return [e for record in result if (e := evaluation_of(record.evaluation)) is not None]
 
     def rated(self, run: int, program: ProgramId, island: int | None) -> list[Evaluation]:
-        found = rows(self._c, _RATED, {"run": run, "program": program})
+        found = self._c.rows(_RATED, {"run": run, "program": program})
         if not found:
             return []
         chosen = next((record for record in found if record.island == island), found[-1])
@@ -403,51 +384,51 @@ class SqlHistory:
         ]
 
     def games(self, run: int, cohort: CohortId, limit: int) -> list[PlannedGame]:
-        found = rows(self._c, _GAMES, {"run": run, "cohort": cohort, "limit": limit})
+        found = self._c.rows(_GAMES, {"run": run, "cohort": cohort, "limit": limit})
         return [
             PlannedGame(**{**record._asdict(), "number": int(record.number or 0)})
             for record in found
         ]
 
     def states(self, run: int) -> dict[State, int]:
-        return {State(record.state): record.n for record in rows(self._c, _STATES, {"run": run})}
+        return {State(record.state): record.n for record in self._c.rows(_STATES, {"run": run})}
 
     def admitted(self, run: int, limit: int) -> int:
-        return int(value(self._c, _ADMITTED, {"run": run, "limit": limit}))
+        return int(self._c.value(_ADMITTED, {"run": run, "limit": limit}))
 
     def entered(self, run: int) -> int:
-        return int(value(self._c, _ENTERED, {"run": run, "kind": EventKind.ADMITTED.value}))
+        return int(self._c.value(_ENTERED, {"run": run, "kind": EventKind.ADMITTED.value}))
 
     def failures(self, run: int) -> dict[str, int]:
-        return {record.failure_kind: record.n for record in rows(self._c, _FAILURES, {"run": run})}
+        return {record.failure_kind: record.n for record in self._c.rows(_FAILURES, {"run": run})}
 
     def usual_failure(self, run: int, kind: str, among: int) -> DetailCount | None:
-        result = row(self._c, _USUAL_FAILURE, {"run": run, "kind": kind, "among": among})
+        result = self._c.row(_USUAL_FAILURE, {"run": run, "kind": kind, "among": among})
         return DetailCount(result.detail, result.n, result.newest) if result else None
 
     def cuts(self, run: int) -> dict[str, int]:
-        return {record.cut_reason: record.n for record in rows(self._c, _CUTS, {"run": run})}
+        return {record.cut_reason: record.n for record in self._c.rows(_CUTS, {"run": run})}
 
     def funnel(self, run: int, limit: int) -> list[FunnelGroup]:
         # Loops would compare each proposal with every other: a minute for five thousand.
-        row(self._c, _PLANNER, {"hash": "on", "loops": "off"})
+        self._c.row(_PLANNER, {"hash": "on", "loops": "off"})
         groups = [
             FunnelGroup(**{**record._asdict(), "reached": Reached(record.reached)})
-            for record in rows(self._c, _FUNNEL, {"run": run, "limit": limit})
+            for record in self._c.rows(_FUNNEL, {"run": run, "limit": limit})
         ]
-        row(self._c, _PLANNER, {"hash": "off", "loops": "on"})
+        self._c.row(_PLANNER, {"hash": "off", "loops": "on"})
         return groups
 
     def reused(self, run: int) -> Reused:
-        totals = row(self._c, _REUSED, {"run": run})
+        totals = self._c.row(_REUSED, {"run": run})
         return Reused(totals.trials, totals.seconds)
 
     def uptime_seconds(self) -> float:
-        return float(value(self._c, _UPTIME, {}))
+        return float(self._c.value(_UPTIME, {}))
 
     def ledger_bytes(self) -> int:
-        return int(value(self._c, "SELECT pg_database_size(current_database())", {}))
+        return int(self._c.value("SELECT pg_database_size(current_database())", {}))
 
     def spent(self) -> Spent:
-        totals = row(self._c, _SPENT, {})
+        totals = self._c.row(_SPENT, {})
         return Spent(totals.runs, totals.tokens, totals.cost_usd)

@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Literal, TypeAlias
 
-from sqlalchemy import Connection
-
-from app.adapters.store.driver import rows, value, values, write
+from app.adapters.store.driver import DriverConnection
 from app.adapters.store.trials import waiting
 from app.domain.search.cohort import CohortId, ProposalId, TrialId
 from app.ports.protocols import Store, Unavailable
@@ -244,7 +242,7 @@ class LeaseRenewer:
 class SqlLeases:
     """See `app.ports.ledger.Leases`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def renew(
@@ -252,8 +250,7 @@ class SqlLeases:
     ) -> None:
         for table, ids in (("proposals", proposals), ("trials", trials)):
             if ids:
-                write(
-                    self._c,
+                self._c.write(
                     _RENEW.format(table=table),
                     {"ids": sorted(ids), "lease": lease_seconds},
                 )
@@ -268,29 +265,28 @@ class SqlLeases:
     ) -> None:
         for release, ids in ((_RELEASE_PROPOSALS, proposals), (_RELEASE_TRIALS, trials)):
             if ids:
-                write(
-                    self._c,
+                self._c.write(
                     release,
                     {"ids": sorted(ids), "retry": retry_seconds, "uncounted": 0 if counted else 1},
                 )
 
     def withdraw(self, cohorts: Sequence[CohortId] = ()) -> None:
         if cohorts:
-            write(self._c, _WITHDRAW, {"cohorts": list(cohorts)})
-        value(self._c, _NOTIFY, {"channel": CHANNEL})
+            self._c.write(_WITHDRAW, {"cohorts": list(cohorts)})
+        self._c.value(_NOTIFY, {"channel": CHANNEL})
 
     def withdrawn(
         self, proposals: Sequence[ProposalId], trials: Sequence[TrialId]
     ) -> tuple[list[ProposalId], list[TrialId]]:
         held = {"proposals": list(proposals), "trials": list(trials)}
         found = {
-            table: values(self._c, _WITHDRAWN[table], {"ids": ids}) if ids else []
+            table: self._c.values(_WITHDRAWN[table], {"ids": ids}) if ids else []
             for table, ids in held.items()
         }
         return found["proposals"], found["trials"]
 
     def runs(self, proposals: Sequence[ProposalId], trials: Sequence[TrialId]) -> list[int]:
-        return values(self._c, _RUNS, {"proposals": list(proposals), "trials": list(trials)})
+        return self._c.values(_RUNS, {"proposals": list(proposals), "trials": list(trials)})
 
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
@@ -298,27 +294,27 @@ class SqlLeases:
         result = {}
         for table, waiting_if in _WAITING.items():
             query = _OVERDUE.format(table=table, waiting=waiting_if, columns=_COLUMNS[table])
-            result[table] = rows(
-                self._c, query, {"run": run, "again": redeliver_seconds, "limit": limit}
+            result[table] = self._c.rows(
+                query, {"run": run, "again": redeliver_seconds, "limit": limit}
             )
         return sorted(row.id for row in result["proposals"]), waiting(result["trials"])
 
     def held(self, run: int) -> int:
         return sum(
-            value(self._c, _HELD.format(table=table, waiting=waiting_if), {"run": run})
+            self._c.value(_HELD.format(table=table, waiting=waiting_if), {"run": run})
             for table, waiting_if in _WAITING.items()
         )
 
     def lapsed(self, run: int) -> int:
         return sum(
-            value(self._c, _LAPSED.format(table=table, waiting=waiting_if), {"run": run})
+            self._c.value(_LAPSED.format(table=table, waiting=waiting_if), {"run": run})
             for table, waiting_if in _WAITING.items()
         )
 
     def repeated(self, run: int) -> int:
-        return int(value(self._c, _REPEATED, {"run": run}))
+        return int(self._c.value(_REPEATED, {"run": run}))
 
     def forget_attempts(self, run: int, *, keep_leases: bool = False) -> None:
         params = {"run": run, "kept": keep_leases}
         for table, waiting_if in _WAITING.items():
-            write(self._c, _FORGET.format(table=table, waiting=waiting_if), params)
+            self._c.write(_FORGET.format(table=table, waiting=waiting_if), params)

@@ -1,8 +1,6 @@
 """Outcomes of jobs that later runs may reuse."""
 
-from sqlalchemy import Connection
-
-from app.adapters.store.driver import row, write
+from app.adapters.store.driver import DriverConnection
 from app.domain.problem import Outcome
 
 _RECALL = """
@@ -19,11 +17,11 @@ _KEEP = """
 class SqlOutcomes:
     """See `app.ports.ledger.Outcomes`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def recall(self, job: str) -> Outcome | None:
-        found = row(self._c, _RECALL, {"job": job})
+        found = self._c.row(_RECALL, {"job": job})
         if found is None:
             return None
         return Outcome(
@@ -49,4 +47,4 @@ class SqlOutcomes:
             "cpu": outcome.cpu_seconds,
             "peak": outcome.peak_memory_mib,
         }
-        write(self._c, _KEEP, values)
+        self._c.write(_KEEP, values)

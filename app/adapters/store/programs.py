@@ -1,14 +1,11 @@
 """Programs and what a run knows of them."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-from sqlalchemy import Connection, select
-
-from app.adapters.store import tables as t
 from app.adapters.store.codec import evaluation_of, program_of
-from app.adapters.store.driver import row, rows, rows_later, value, values, write
+from app.adapters.store.driver import DriverConnection, Json, Record
 from app.domain.evaluation import Evaluation, Failure, FailureKind, merged_metrics
 from app.domain.operator import (
     Aim,
@@ -21,6 +18,30 @@ from app.domain.operator import (
 )
 from app.domain.program import Program, ProgramId
 from app.domain.search.cohort import ProposalId
+
+OF_RUN = "run + 0 = %(run)s"
+"""Restricts proposals to those of a run, in statements that find them by program or by parent.
+
+A plan that was made while the tables were small takes any index that begins with `run`, and would
+read the whole run.  The indexes by parent hold the same expression, so that the children of a seed
+in other runs are not read.
+"""
+
+
+def admission(columns: str, program: str, order: str = "id DESC") -> str:
+    """Returns a statement that finds one admission of a program in a run.
+
+    Args:
+      columns: What it returns of the proposal.
+      program: SQL of the program's id.
+      order: Which admission comes first; by default the newest.
+    """
+    return f"""
+        SELECT {columns} FROM proposals
+        WHERE {OF_RUN} AND program = {program} AND state = 'admitted'
+        ORDER BY {order} LIMIT 1
+    """
+
 
 PROGRAM = """
     programs.source, programs.language, CASE WHEN programs.paths IS NOT NULL THEN (
@@ -47,6 +68,8 @@ _PUT_FILES = """
     ORDER BY id ON CONFLICT DO NOTHING
 """
 """A program of several files has no text of its own: the texts of its files are in `texts`."""
+_PROGRAMS = f"SELECT programs.id, {PROGRAM} FROM programs WHERE programs.id = ANY(%(ids)s)"
+_LENGTHS = "SELECT id, length FROM programs WHERE id = ANY(%(ids)s)"
 _CLAIM = """
     INSERT INTO fingerprints (run, epoch, fingerprint)
     SELECT %(run)s, claimed.*
@@ -67,25 +90,22 @@ _TAKEN = """
     ) WITH ORDINALITY AS claimed (proposal, epoch, fingerprint, place)
     ORDER BY place
 """
-_GET = f"SELECT programs.id, {PROGRAM} FROM programs WHERE programs.id = ANY(%(ids)s)"
-_KNOWN = f"""
-    SELECT programs.id, {PROGRAM}, latest.fitness, latest.changes,
-        CASE WHEN %(measured)s THEN (
+_RECORD = f"""
+    programs.id, {PROGRAM}, latest.fitness, latest.changes,
+        CASE WHEN {{measured}} THEN (
             SELECT json_agg(evaluation ORDER BY trials.id) FROM trials
             WHERE trials.cohort = latest.cohort AND evaluation IS NOT NULL
         ) END AS evaluations
-    FROM programs LEFT JOIN LATERAL (
-        SELECT fitness, changes, cohort FROM proposals
-        WHERE run + 0 = %(run)s AND program = programs.id AND state = 'admitted'
-        ORDER BY id DESC LIMIT 1
-    ) AS latest ON true
-    WHERE programs.id = ANY(%(ids)s)
 """
-"""`run + 0`: a plan made while the tables were small takes any index that begins with `run`."""
+_LATEST = f"LATERAL ({admission('fitness, changes, cohort', 'programs.id')}) AS latest"
+_KNOWN = f"""
+    SELECT {_RECORD.format(measured="%(measured)s")}
+    FROM programs LEFT JOIN {_LATEST} ON true WHERE programs.id = ANY(%(ids)s)
+"""
 _CHILDREN = f"""
     SELECT {PROGRAM}, proposals.fitness, proposals.changes
     FROM proposals JOIN programs ON programs.id = proposals.program
-    WHERE proposals.run + 0 = %(run)s AND proposals.parents[1] = %(parent)s
+    WHERE {OF_RUN} AND proposals.parents[1] = %(parent)s
         AND (proposals.state = 'admitted' OR proposals.state = 'cut'
             AND proposals.fitness IS NOT NULL AND proposals.stages_left = 0)
     ORDER BY proposals.id DESC LIMIT %(limit)s
@@ -98,26 +118,29 @@ _FAILED = """
         AND program IS NOT NULL AND failure_kind = ANY(%(kinds)s) AND NOT seed
     ORDER BY id DESC LIMIT %(limit)s
 """
-_FAILED_CHILD = f"""
-    SELECT failed.failure_kind, failed.failure_detail, failed.changes, {PROGRAM},
+_FAILED_CHILDREN = f"""
+    SELECT failed.id, failed.failure_kind, failed.failure_detail, failed.changes, {PROGRAM},
         trial.cases, trial.evaluation
-    FROM (
-        SELECT id, cohort, program, changes, failure_kind, failure_detail FROM proposals
-        WHERE run + 0 = %(run)s AND program = %(program)s AND state = 'failed'
-        ORDER BY id DESC LIMIT 1
-    ) AS failed JOIN programs ON programs.id = failed.program LEFT JOIN LATERAL (
+    FROM ({{failed}}) AS failed LEFT JOIN programs ON programs.id = failed.program
+    LEFT JOIN LATERAL (
         SELECT cases, evaluation FROM trials
         WHERE trials.cohort = failed.cohort AND failed.program = ANY(trials.players)
             AND evaluation ? 'failure'
         ORDER BY trials.id LIMIT 1
     ) AS trial ON true
 """
-_BORN_SINCE = """
+"""How proposals failed, with the first trial that shows it."""
+_FAILED_CHILD = _FAILED_CHILDREN.format(
+    failed=f"""
+        SELECT * FROM proposals
+        WHERE {OF_RUN} AND program = %(program)s AND state = 'failed' ORDER BY id DESC LIMIT 1
+    """
+)
+_BORN_SINCE = f"""
     SELECT count(*) FROM (
-        SELECT FROM proposals WHERE run = %(run)s AND family = %(family)s AND id > (
-            SELECT max(id) FROM proposals
-            WHERE run + 0 = %(run)s AND program = %(program)s AND state = 'admitted'
-        ) LIMIT %(most)s
+        SELECT FROM proposals WHERE run = %(run)s AND family = %(family)s
+            AND id > ({admission("id", "%(program)s")})
+        LIMIT %(most)s
     ) AS newer
 """
 _POINTS = """
@@ -126,18 +149,23 @@ _POINTS = """
         AND (state = 'admitted' OR state = 'failed' AND program IS NOT NULL)
     ORDER BY id DESC LIMIT %(limit)s
 """
-_DIRECTIONS = """
+_DIRECTIONS = f"""
     SELECT tried.direction, tried.fitness, tried.failure_kind, parent.fitness AS parent_fitness
     FROM (
         SELECT id, direction, fitness, failure_kind, parents FROM proposals
         WHERE run = %(run)s AND direction IS NOT NULL ORDER BY id DESC LIMIT %(limit)s
-    ) AS tried LEFT JOIN LATERAL (
-        SELECT fitness FROM proposals
-        WHERE run + 0 = %(run)s AND program = tried.parents[1] AND state = 'admitted'
-        ORDER BY id DESC LIMIT 1
-    ) AS parent ON true
+    ) AS tried LEFT JOIN LATERAL ({admission("fitness", "tried.parents[1]")}) AS parent ON true
     ORDER BY tried.id DESC
 """
+_FAILED_OF_LINE = _FAILED_CHILDREN.format(
+    failed=f"""
+        SELECT child.* FROM (SELECT DISTINCT program FROM line) AS line CROSS JOIN LATERAL (
+            SELECT * FROM proposals
+            WHERE {OF_RUN} AND parents[1] = line.program AND state = 'failed'
+            ORDER BY id DESC LIMIT %(failures)s
+        ) AS child ORDER BY child.id DESC LIMIT %(failures)s
+    """
+)
 _NAMED = """
     SELECT DISTINCT program FROM proposals
     WHERE run = %(run)s AND program LIKE %(prefix)s ORDER BY program LIMIT 2
@@ -148,50 +176,23 @@ _ANCESTRY = f"""
         UNION ALL
         SELECT born.parent, line.depth + 1
         FROM line CROSS JOIN LATERAL (
-            SELECT parents[1] AS parent FROM proposals
-            WHERE run + 0 = %(run)s AND program = line.program AND state = 'admitted'
-            ORDER BY id DESC LIMIT 1
+            {admission("parents[1] AS parent", "line.program")}
         ) AS born
         WHERE line.depth < %(ancestors)s AND born.parent <> line.program
     ), ancestor AS (
-        SELECT line.depth, programs.id, {PROGRAM}, latest.fitness, latest.changes, (
-                SELECT json_agg(evaluation ORDER BY trials.id) FROM trials
-                WHERE trials.cohort = latest.cohort AND evaluation IS NOT NULL
-            ) AS evaluations
-        FROM line JOIN programs ON programs.id = line.program LEFT JOIN LATERAL (
-            SELECT fitness, changes, cohort FROM proposals
-            WHERE run + 0 = %(run)s AND program = line.program AND state = 'admitted'
-            ORDER BY id DESC LIMIT 1
-        ) AS latest ON true
+        SELECT line.depth, {_RECORD.format(measured="true")}
+        FROM line JOIN programs ON programs.id = line.program LEFT JOIN {_LATEST} ON true
         WHERE line.depth > 0
-    ), failed AS (
-        SELECT recent.id, recent.failure_kind, recent.failure_detail, recent.changes,
-            {PROGRAM}, trial.cases, trial.evaluation
-        FROM (
-            SELECT child.* FROM (SELECT DISTINCT program FROM line) AS line CROSS JOIN LATERAL (
-                SELECT id, cohort, program, changes, failure_kind, failure_detail FROM proposals
-                WHERE run + 0 = %(run)s AND parents[1] = line.program AND state = 'failed'
-                ORDER BY id DESC LIMIT %(failures)s
-            ) AS child ORDER BY child.id DESC LIMIT %(failures)s
-        ) AS recent LEFT JOIN programs ON programs.id = recent.program LEFT JOIN LATERAL (
-            SELECT cases, evaluation FROM trials
-            WHERE trials.cohort = recent.cohort AND recent.program = ANY(trials.players)
-                AND evaluation ? 'failure'
-            ORDER BY trials.id LIMIT 1
-        ) AS trial ON true
-    )
+    ), failed AS ({_FAILED_OF_LINE})
     SELECT (SELECT json_agg(ancestor ORDER BY depth) FROM ancestor) AS ancestors,
         (SELECT json_agg(failed ORDER BY id DESC) FROM failed) AS failures
 """
-"""`run + 0`: a plan made while the tables were empty must not take an index by run alone.  The
-indexes by parent hold the same expression, so that the children of a seed in other runs are not
-read."""
 
 
 class SqlPrograms:
     """See `app.ports.ledger.Programs`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def put(self, programs: Sequence[Program]) -> None:
@@ -201,8 +202,7 @@ class SqlPrograms:
             self._put_files(several)
         if not ordered:
             return
-        write(
-            self._c,
+        self._c.write(
             _PUT,
             {
                 "ids": [program for program, _ in ordered],
@@ -223,37 +223,30 @@ class SqlPrograms:
             }
             for program in programs.values()
         ]
-        write(self._c, _PUT_TEXTS, {"digests": list(texts), "texts": list(texts.values())})
-        write(self._c, _PUT_FILES, {"programs": json.dumps(given)})
+        self._c.write(_PUT_TEXTS, {"digests": list(texts), "texts": list(texts.values())})
+        self._c.write(_PUT_FILES, {"programs": json.dumps(given)})
 
     def get(self, ids: Sequence[ProgramId]) -> dict[ProgramId, Program]:
-        found = rows(self._c, _GET, {"ids": list(ids)})
+        found = self._c.rows(_PROGRAMS, {"ids": list(ids)})
         return {record.id: program_of(*_columns(record)) for record in found}
 
     def lengths(self, ids: Sequence[ProgramId]) -> dict[ProgramId, int]:
-        rows = self._c.execute(
-            select(t.programs.c.id, t.programs.c.length).where(t.programs.c.id.in_(ids))
-        )
-        return {row.id: row.length for row in rows}
+        return {record.id: record.length for record in self._c.rows(_LENGTHS, {"ids": list(ids)})}
 
     def named(self, run: int, prefix: str) -> list[ProgramId]:
-        return values(self._c, _NAMED, {"run": run, "prefix": f"{prefix}%"})
+        return self._c.values(_NAMED, {"run": run, "prefix": f"{prefix}%"})
 
     def records(
         self, run: int, ids: Sequence[ProgramId], *, measured: bool
-    ) -> Callable[[], dict[ProgramId, ProgramRecord]]:
+    ) -> dict[ProgramId, ProgramRecord]:
         params = {"run": run, "ids": list(ids), "measured": measured}
-        found = rows_later(self._c, _KNOWN, params)
-        return lambda: {record.id: _known(record) for record in found()}
+        return {row.id: _known(row._asdict()) for row in self._c.rows(_KNOWN, params)}
 
-    def children(
-        self, run: int, parent: ProgramId, limit: int
-    ) -> Callable[[], tuple[ProgramRecord, ...]]:
+    def children(self, run: int, parent: ProgramId, limit: int) -> tuple[ProgramRecord, ...]:
         params = {"run": run, "parent": parent, "limit": limit}
-        found = rows_later(self._c, _CHILDREN, params)
-        return lambda: tuple(
+        return tuple(
             ProgramRecord(program_of(*_columns(row)), row.fitness, changes=row.changes)
-            for row in found()
+            for row in self._c.rows(_CHILDREN, params)
         )
 
     def failed(
@@ -268,19 +261,19 @@ class SqlPrograms:
         params = {"run": run, "island": island, "epoch": epoch, "kinds": sorted(kinds)}
         return [
             Aim(record.parent, record.generation, (record.program,))
-            for record in rows(self._c, _FAILED, {**params, "limit": limit})
+            for record in self._c.rows(_FAILED, {**params, "limit": limit})
         ]
 
     def failed_child(self, run: int, program: ProgramId) -> FailedChild | None:
-        result = row(self._c, _FAILED_CHILD, {"run": run, "program": program})
+        result = self._c.row(_FAILED_CHILD, {"run": run, "program": program})
         return _failed(result._asdict()) if result else None
 
     def born_since(self, run: int, family: str, program: ProgramId, most: int) -> int:
         params = {"run": run, "family": family, "program": program, "most": most}
-        return int(value(self._c, _BORN_SINCE, params))
+        return int(self._c.value(_BORN_SINCE, params))
 
     def points(self, run: int, family: str, limit: int) -> tuple[MeasuredPoint, ...]:
-        result = rows(self._c, _POINTS, {"run": run, "family": family, "limit": limit})
+        result = self._c.rows(_POINTS, {"run": run, "family": family, "limit": limit})
         return tuple(MeasuredPoint(tuple(record.numbers), record.fitness) for record in result)
 
     def directions(self, run: int, limit: int) -> tuple[TriedDirection, ...]:
@@ -291,7 +284,7 @@ class SqlPrograms:
                 record.parent_fitness,
                 FailureKind(record.failure_kind) if record.failure_kind else None,
             )
-            for record in rows(self._c, _DIRECTIONS, {"run": run, "limit": limit})
+            for record in self._c.rows(_DIRECTIONS, {"run": run, "limit": limit})
         )
 
     def are_taken(self, run: int, claims: Sequence[tuple[ProposalId, int, str]]) -> list[bool]:
@@ -299,29 +292,26 @@ class SqlPrograms:
             return []
         proposals, epochs, fingerprints = map(list, zip(*claims, strict=True))
         values = {"proposals": proposals, "epochs": epochs, "fingerprints": fingerprints}
-        return [bool(record.taken) for record in rows(self._c, _TAKEN, {"run": run, **values})]
+        return [bool(record.taken) for record in self._c.rows(_TAKEN, {"run": run, **values})]
 
     def claim_fingerprints(
         self, run: int, claims: Sequence[tuple[int, str]]
     ) -> set[tuple[int, str]]:
         if not claims:
             return set()
-        found = rows(self._c, _CLAIM, _claim_values(run, claims))
+        found = self._c.rows(_CLAIM, _claim_values(run, claims))
         return {(record.epoch, record.fingerprint) for record in found}
 
-    def ancestry(
-        self, run: int, program: ProgramId, *, ancestors: int, failures: int
-    ) -> Callable[[], Ancestry]:
-        values = {"run": run, "program": program, "ancestors": ancestors, "failures": failures}
-        found = rows_later(self._c, _ANCESTRY, values)
-        return lambda: _ancestry(*found())
+    def ancestry(self, run: int, program: ProgramId, *, ancestors: int, failures: int) -> Ancestry:
+        params = {"run": run, "program": program, "ancestors": ancestors, "failures": failures}
+        return _ancestry(self._c.row(_ANCESTRY, params))
 
 
-def _columns(record: Any) -> tuple[str, str, Mapping[str, str] | None]:
+def _columns(record: Record) -> tuple[str, str, Mapping[str, str] | None]:
     return record.source, record.language, record.files
 
 
-def _claim_values(run: int, claims: Sequence[tuple[int, str]]) -> dict[str, Any]:
+def _claim_values(run: int, claims: Sequence[tuple[int, str]]) -> dict[str, object]:
     ordered = sorted(set(claims))
     return {
         "run": run,
@@ -330,30 +320,11 @@ def _claim_values(run: int, claims: Sequence[tuple[int, str]]) -> dict[str, Any]
     }
 
 
-def _known(record: Any) -> ProgramRecord:
-    tested = [e for stored in record.evaluations or () if (e := evaluation_of(stored))]
-    own = [e for e in tested if record.id in e.scores or record.id in e.metrics]
-    return ProgramRecord(
-        program=program_of(*_columns(record)),
-        fitness=record.fitness,
-        metrics=merged_metrics(record.id, own),
-        features={k: v for e in own for k, v in e.features.get(record.id, {}).items()},
-        artifacts={k: v for e in own for k, v in e.artifacts.items()},
-        changes=record.changes or "",
-    )
+def _tested(record: Json) -> list[Evaluation]:
+    return [e for stored in record["evaluations"] or () if (e := evaluation_of(stored))]
 
 
-def _ancestry(result: Any) -> Ancestry:
-    return Ancestry(
-        tuple(_ancestor(record) for record in result.ancestors or ()),
-        tuple(_failed(record) for record in result.failures or ()),
-    )
-
-
-def _ancestor(record: Any) -> ProgramRecord:
-    tested: list[Evaluation] = [
-        e for stored in record["evaluations"] or () if (e := evaluation_of(stored))
-    ]
+def _program_record(record: Json, tested: Sequence[Evaluation]) -> ProgramRecord:
     return ProgramRecord(
         program_of(record["source"], record["language"], record["files"]),
         record["fitness"],
@@ -362,7 +333,24 @@ def _ancestor(record: Any) -> ProgramRecord:
     )
 
 
-def _failed(record: Any) -> FailedChild:
+def _known(record: Json) -> ProgramRecord:
+    program = record["id"]
+    own = [e for e in _tested(record) if program in e.scores or program in e.metrics]
+    return replace(
+        _program_record(record, own),
+        features={k: v for e in own for k, v in e.features.get(program, {}).items()},
+        artifacts={k: v for e in own for k, v in e.artifacts.items()},
+    )
+
+
+def _ancestry(result: Record) -> Ancestry:
+    return Ancestry(
+        tuple(_program_record(record, _tested(record)) for record in result.ancestors or ()),
+        tuple(_failed(record) for record in result.failures or ()),
+    )
+
+
+def _failed(record: Json) -> FailedChild:
     evaluation = evaluation_of(record["evaluation"])
     program = (
         program_of(record["source"], record["language"], record["files"])

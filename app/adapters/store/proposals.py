@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from sqlalchemy import Connection
-
 from app.adapters.store.cohorts import MEMBERS, cohort_of, draft_columns
-from app.adapters.store.driver import row, rows, value, values, write
+from app.adapters.store.driver import DriverConnection
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.operator import Direction, Draft
 from app.domain.run import Run
@@ -56,7 +54,7 @@ _RETURN = """
 """
 _DIRECT = """
     UPDATE proposals SET direction = given.direction
-    FROM json_to_recordset(CAST(%(given)s AS json)) AS given(id bigint, direction jsonb)
+    FROM json_populate_recordset(NULL::proposals, CAST(%(given)s AS json)) AS given
     WHERE proposals.id = given.id AND proposals.id = ANY(%(ids)s) AND proposals.direction IS NULL
     RETURNING proposals.id
 """
@@ -139,7 +137,7 @@ _TRACED = """
 class SqlProposals:
     """See `app.ports.ledger.Proposals`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def claim(
@@ -147,7 +145,7 @@ class SqlProposals:
     ) -> list[tuple[Run, LeasedProposals]]:
         claimed = []
         params = {"proposals": sorted(proposals), "lease": lease_seconds}
-        for result in rows(self._c, _CLAIM, params):
+        for result in self._c.rows(_CLAIM, params):
             run = run_of(self._c, result)
             for record in result.claimed:
                 if record["attempts"] > attempts:
@@ -157,23 +155,23 @@ class SqlProposals:
         return claimed
 
     def draw(self, proposal: ProposalId, draft: Draft) -> None:
-        write(self._c, _DRAW, {"proposal": proposal, **draft_columns(draft)})
+        self._c.write(_DRAW, {"proposal": proposal, **draft_columns(draft)})
 
     def unreserve(self, proposal: ProposalId) -> bool:
-        return row(self._c, _RETURN, {"proposal": proposal}) is not None
+        return self._c.row(_RETURN, {"proposal": proposal}) is not None
 
     def direct(self, directions: Mapping[ProposalId, Direction]) -> set[ProposalId]:
         given = [
             {"id": proposal, "direction": asdict(direction)}
             for proposal, direction in directions.items()
         ]
-        return set(values(self._c, _DIRECT, {"ids": list(directions), "given": as_json(given)}))
+        return set(self._c.values(_DIRECT, {"ids": list(directions), "given": as_json(given)}))
 
     def backlog(self, run: int) -> Backlog:
         states = {"planned": 0, "testing": 0}
         islands: dict[int, int] = {}
         seeding = reserved = 0
-        for record in rows(self._c, _BACKLOG, {"run": run}):
+        for record in self._c.rows(_BACKLOG, {"run": run}):
             states[record.state] += record.n
             reserved += int(record.reserved)
             if record.seed:
@@ -183,18 +181,18 @@ class SqlProposals:
         return Backlog(states["planned"], states["testing"], islands, seeding, reserved)
 
     def waiting(self, run: int) -> dict[str, int]:
-        return {record.operator: record.n for record in rows(self._c, _WAITING, {"run": run})}
+        return {record.operator: record.n for record in self._c.rows(_WAITING, {"run": run})}
 
     def in_flight(self) -> list[InFlight]:
         return [
             InFlight(found.run, found.weight, found.generating, found.evaluating)
-            for found in rows(self._c, _IN_FLIGHT, {})
+            for found in self._c.rows(_IN_FLIGHT, {})
         ]
 
     def flow(self, run: int, settled: int) -> Flow | None:
         if settled < 2:
             return None
-        result = row(self._c, _FLOW, {"run": run, "settled": settled, "sampled": SAMPLED})
+        result = self._c.row(_FLOW, {"run": run, "settled": settled, "sampled": SAMPLED})
         if result is None or result.span is None:
             return None
         return Flow(
@@ -202,28 +200,18 @@ class SqlProposals:
         )
 
     def longest_wait(self, run: int) -> float:
-        return float(value(self._c, _LONGEST_WAIT, {"run": run}))
+        return float(self._c.value(_LONGEST_WAIT, {"run": run}))
 
     def longest_test(self, run: int) -> float:
-        return float(value(self._c, _LONGEST_TEST, {"run": run}))
+        return float(self._c.value(_LONGEST_TEST, {"run": run}))
 
     def mean_seconds(self, run: int, over: int = 32) -> float:
-        return float(value(self._c, _MEAN_SECONDS, {"run": run, "over": over}))
+        return float(self._c.value(_MEAN_SECONDS, {"run": run, "over": over}))
 
     def traced(
         self, proposals: Sequence[ProposalId], trials: Sequence[TrialId] = ()
     ) -> list[TracedProposal]:
-        found = rows(self._c, _TRACED, {"proposals": list(proposals), "trials": list(trials)})
+        found = self._c.rows(_TRACED, {"proposals": list(proposals), "trials": list(trials)})
         return [
-            TracedProposal(
-                record.id,
-                record.ordinal,
-                record.island,
-                record.operator,
-                record.planned_us,
-                State(record.state),
-                record.program,
-                record.outcome,
-            )
-            for record in found
+            TracedProposal(**{**record._asdict(), "state": State(record.state)}) for record in found
         ]

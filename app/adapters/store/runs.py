@@ -1,19 +1,16 @@
 """Problems and runs."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.dialects.postgresql import insert as upsert
 
 from app.adapters.store import tables as t
 from app.adapters.store.codec import built, clean
-from app.adapters.store.driver import row, rows, value, write
+from app.adapters.store.driver import DriverConnection, Json, Record
 from app.config.rules import rules_of
-from app.config.settings import QueueSettings
+from app.config.settings import stored_settings
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
@@ -22,6 +19,16 @@ from app.domain.search.cohort import ProposalId, State
 from app.domain.search.strategy import Ranking
 from app.ports.records import ComparedRuns, InsideRun, InsideTotals, NewRun, StoredProblem
 
+_ADD_PROBLEM = """
+    INSERT INTO problems (digest, name, format, options)
+    VALUES (%(digest)s, %(name)s, %(format)s, %(options)s)
+    ON CONFLICT DO NOTHING RETURNING digest
+"""
+_ADD_FILE = """
+    INSERT INTO problem_files (problem, path, content) VALUES (%(problem)s, %(path)s, %(content)s)
+"""
+_PROBLEM = "SELECT format, name, options FROM problems WHERE digest = %(digest)s"
+_FILES = "SELECT path, content FROM problem_files WHERE problem = %(digest)s"
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
 _RARELY_CHANGES = (
     *("name", "problem", "strategy", "settings", "seed", "islands", "parent", "in_process"),
@@ -42,6 +49,21 @@ _FOUNDED = f"""
     SELECT runs.id, {", ".join(f"runs.{name}" for name in _RARELY_CHANGES)},
         problems.name AS problem_name
     FROM runs JOIN problems ON problems.digest = runs.problem WHERE runs.id = ANY(%(runs)s)
+"""
+_ADD = """
+    WITH added AS (
+        INSERT INTO runs (name, problem, strategy, settings, operators, axes, seed, islands, budget,
+            budget_wall_seconds, budget_tokens, budget_cost_usd, generating, evaluating, weight,
+            trials_at_once, parent, in_process, state)
+        VALUES (%(name)s, %(problem)s, %(strategy)s, %(settings)s, %(operators)s, %(axes)s,
+            %(seed)s, %(islands)s, %(proposals)s, %(wall_seconds)s, %(tokens)s, %(cost_usd)s,
+            %(generating)s, %(evaluating)s, %(weight)s, %(trials_at_once)s, %(parent)s,
+            %(in_process)s, 'running')
+        ON CONFLICT (name) DO NOTHING RETURNING id, islands
+    ), with_islands AS (
+        INSERT INTO islands (run, "index") SELECT id, generate_series(0, islands - 1) FROM added
+    )
+    SELECT id FROM added
 """
 _RUN = f"SELECT {RUN_COLUMNS} FROM runs"
 _ONE = f"{_RUN} WHERE runs.id = %(run)s"
@@ -80,6 +102,9 @@ _OF_COMPARISON = f"""
     {_RUN} WHERE starts_with(name, %(name)s || '.') AND name ~ {_COMPARED}
     ORDER BY runs.id LIMIT %(limit)s
 """
+_RUNNING = """
+    SELECT id FROM runs WHERE state = 'running' AND in_process = %(in_process)s ORDER BY id
+"""
 _EXCLUSIVE = "SELECT pg_try_advisory_xact_lock(%(space)s, %(run)s)"
 _EXPLAIN = """
     UPDATE runs SET reason = %(reason)s
@@ -96,8 +121,24 @@ _GIVE_BACK = """
         SELECT FROM proposals WHERE proposals.id = runs.parent AND proposals.reserved > 0
     ))
 """
+_SET_STATE = """
+    UPDATE runs SET state = %(after)s, reason = %(reason)s
+    WHERE id = %(run)s AND state = ANY(%(before)s)
+"""
+_REVISE = """
+    UPDATE runs SET settings = %(settings)s, operators = %(operators)s, weight = %(weight)s,
+        trials_at_once = %(trials_at_once)s, revision = revision + 1
+    WHERE id = %(run)s AND revision = %(revision)s
+"""
+_SET_AXES = "UPDATE runs SET axes = %(axes)s WHERE id = %(run)s"
+_SET_BUDGET = """
+    UPDATE runs SET budget = greatest(%(proposals)s, proposals),
+        budget_wall_seconds = %(wall_seconds)s, budget_tokens = %(tokens)s,
+        budget_cost_usd = %(cost_usd)s
+    WHERE id = %(run)s
+"""
 _SPENT = "SELECT proposals FROM runs WHERE id = %(run)s FOR NO KEY UPDATE"
-_SET_OPERATORS = "UPDATE runs SET operators = CAST(%(operators)s AS jsonb) WHERE id = %(run)s"
+_SET_OPERATORS = "UPDATE runs SET operators = %(operators)s WHERE id = %(run)s"
 _SET_RANKING = "UPDATE runs SET ranking = %(ranking)s WHERE id = %(run)s"
 _SET_LIMITS = """
     UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
@@ -108,25 +149,27 @@ _PLANNING = 0x65766F71
 """First key of the advisory lock that planning takes; the second is the run's id."""
 
 
-def run_of(c: Connection, row: Any) -> Run:
+def run_of(c: DriverConnection, row: Record) -> Run:
     """Builds a run from a row with `RUN_COLUMNS`."""
     [run] = runs_of(c, [row])
     return run
 
 
-def runs_of(c: Connection, result: Sequence[Any]) -> list[Run]:
+def runs_of(c: DriverConnection, result: Sequence[Record]) -> list[Run]:
     """Builds runs; what rarely changes of one, its settings above all, a connection reads once."""
-    known = c.info.setdefault(__name__, {})
+    known = c.kept
     versions = {record.id: (record.created_at, record.revision) for record in result}
     unknown = [run for run, version in versions.items() if known.get(run, ())[:1] != (version,)]
     if unknown:
-        for founded in rows(c, _FOUNDED, {"runs": unknown}):
+        for founded in c.rows(_FOUNDED, {"runs": unknown}):
             rules = rules_of(founded.strategy, founded.settings)
             known[founded.id] = versions[founded.id], founded, rules
     return [built(record, *known[record.id][1:]) for record in result]
 
 
-def count_planned(c: Connection, run: int, cohorts: int, proposals: int, ordinals: int) -> None:
+def count_planned(
+    c: DriverConnection, run: int, cohorts: int, proposals: int, ordinals: int
+) -> None:
     """Counts what was just planned; the constraint `runs_budget_is_a_cap` has the last word.
 
     Args:
@@ -137,7 +180,7 @@ def count_planned(c: Connection, run: int, cohorts: int, proposals: int, ordinal
       ordinals: Proposals of the cohorts.
     """
     values = {"run": run, "cohorts": cohorts, "proposals": proposals, "ordinals": ordinals}
-    write(c, _COUNT_PLANNED, values)
+    c.write(_COUNT_PLANNED, values)
 
 
 def as_json(value: object) -> str:
@@ -148,122 +191,89 @@ def as_json(value: object) -> str:
 class SqlProblems:
     """See `app.ports.ledger.Problems`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def add(self, problem: Problem) -> None:
-        added = self._c.execute(
-            upsert(t.problems)
-            .values(
-                digest=problem.digest,
-                name=problem.name,
-                format=problem.format,
-                options=dict(problem.options),
-            )
-            .on_conflict_do_nothing()
-            .returning(t.problems.c.digest)
-        ).first()
-        if added is not None and problem.files:
-            self._c.execute(
-                insert(t.problem_files),
-                [
-                    {"problem": problem.digest, "path": path, "content": content}
-                    for path, content in sorted(problem.files.items())
-                ],
-            )
+        new = {
+            "digest": problem.digest,
+            "name": problem.name,
+            "format": problem.format,
+            "options": as_json(dict(problem.options)),
+        }
+        if self._c.row(_ADD_PROBLEM, new) is None:
+            return
+        for path, content in sorted(problem.files.items()):
+            file = {"problem": problem.digest, "path": path, "content": content}
+            self._c.write(_ADD_FILE, file)
 
     def get(self, digest: ProblemDigest) -> StoredProblem:
-        result = self._c.execute(select(t.problems).where(t.problems.c.digest == digest)).first()
+        result = self._c.row(_PROBLEM, {"digest": digest})
         if result is None:
             raise LookupError(f"the ledger holds no problem {digest!r}")
-        files = self._c.execute(
-            select(t.problem_files.c.path, t.problem_files.c.content).where(
-                t.problem_files.c.problem == digest
-            )
-        )
-        contents = {path: bytes(content) for path, content in files}
+        files = self._c.rows(_FILES, {"digest": digest})
+        contents = {file.path: bytes(file.content) for file in files}
         return StoredProblem(result.format, result.name, contents, result.options)
 
 
 class SqlRuns:
-    """See `app.ports.ledger.Runs`.
+    """See `app.ports.ledger.Runs`."""
 
-    Args:
-      connection: Of the transaction.
-      write_last: Postpones a write to the end of the transaction.
-    """
-
-    def __init__(
-        self, connection: Connection, write_last: Callable[[Callable[[], object]], None]
-    ) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
-        self._write_last = write_last
 
     def add(self, new: NewRun) -> Run:
-        queue = QueueSettings.model_validate(new.settings.get("queue", {}), extra="ignore")
-        added = self._c.execute(
-            upsert(t.runs)
-            .values(
-                name=new.name,
-                problem=new.problem,
-                strategy=new.strategy,
-                settings=dict(new.settings),
-                operators=dict(new.operators),
-                axes=[asdict(axis) for axis in new.axes],
-                seed=new.seed,
-                islands=new.islands,
-                budget=new.budget.proposals,
-                budget_wall_seconds=new.budget.wall_seconds,
-                budget_tokens=new.budget.tokens,
-                budget_cost_usd=new.budget.cost_usd,
-                generating=new.limits.generating,
-                evaluating=new.limits.evaluating,
-                weight=queue.weight,
-                trials_at_once=queue.trials_at_once,
-                parent=new.parent,
-                in_process=new.in_process,
-                state=RunState.RUNNING,
-            )
-            .on_conflict_do_nothing(index_elements=[t.runs.c.name])
-            .returning(t.runs.c.id)
-        ).first()
+        added = self._c.value(
+            _ADD,
+            {
+                "name": new.name,
+                "problem": new.problem,
+                "strategy": new.strategy,
+                "axes": _axes_json(new.axes),
+                "seed": new.seed,
+                "islands": new.islands,
+                **asdict(new.budget),
+                "generating": new.limits.generating,
+                "evaluating": new.limits.evaluating,
+                "parent": new.parent,
+                "in_process": new.in_process,
+                **_set_by_users(new.settings, new.operators),
+            },
+        )
         if added is None:
             raise ValueError(f"a run named {new.name!r} exists; choose another --name or resume it")
-        self._c.execute(
-            insert(t.islands), [{"run": added.id, "index": n} for n in range(new.islands)]
-        )
-        return self.get(added.id)
+        return self.get(added)
 
     def get(self, run: int) -> Run:
-        result = row(self._c, _ONE, {"run": run})
+        result = self._c.row(_ONE, {"run": run})
         if result is None:
             raise LookupError(f"the ledger holds no run {run}")
         return run_of(self._c, result)
 
     def named(self, name: str) -> Run | None:
         number = int(name) if name.isascii() and name.isdigit() and len(name) < 19 else -1
-        result = row(self._c, _NAMED, {"name": name, "id": number})
+        result = self._c.row(_NAMED, {"name": name, "id": number})
         return run_of(self._c, result) if result else None
 
     def newest(self, limit: int = 100) -> list[Run]:
-        return runs_of(self._c, rows(self._c, _NEWEST, {"limit": limit}))
+        return runs_of(self._c, self._c.rows(_NEWEST, {"limit": limit}))
 
     def comparisons(self, limit: int = 100) -> list[ComparedRuns]:
         return [
             ComparedRuns(**record._asdict())
-            for record in rows(self._c, _COMPARISONS, {"limit": limit})
+            for record in self._c.rows(_COMPARISONS, {"limit": limit})
         ]
 
     def of_comparison(self, name: str, limit: int = 1000) -> list[Run]:
         params = {"name": name, "limit": limit}
-        return runs_of(self._c, rows(self._c, _OF_COMPARISON, params))
+        return runs_of(self._c, self._c.rows(_OF_COMPARISON, params))
 
     def searching(self, proposal: ProposalId) -> Run | None:
-        result = row(self._c, _SEARCHING, {"proposal": proposal})
+        result = self._c.row(_SEARCHING, {"proposal": proposal})
         return run_of(self._c, result) if result else None
 
     def around(self, proposal: ProposalId) -> tuple[Run, State]:
-        result = row(self._c, _AROUND, {"proposal": proposal})
+        result = self._c.row(_AROUND, {"proposal": proposal})
         return run_of(self._c, result), State(result.proposal_state)
 
     def inside(self, run: int, *, reserving: bool, limit: int = 1000) -> list[InsideRun]:
@@ -276,89 +286,69 @@ class SqlRuns:
                 found.reserved,
                 run_of(self._c, found) if found.id is not None else None,
             )
-            for found in rows(self._c, query, {"run": run, "limit": limit})
+            for found in self._c.rows(query, {"run": run, "limit": limit})
         ]
 
     def sum_inside(self, run: int) -> InsideTotals:
-        found = row(self._c, _SUM_INSIDE, {"run": run})
+        found = self._c.row(_SUM_INSIDE, {"run": run})
         return InsideTotals(found.runs, int(found.proposals), int(found.tokens), found.cost_usd)
 
     def goes_on(self, run: int) -> bool:
-        return not RunState(value(self._c, _STAYS, {"run": run})).final
+        return not RunState(self._c.value(_STAYS, {"run": run})).final
 
     def running(self, *, in_process: bool = False) -> list[int]:
-        query = select(t.runs.c.id).where(
-            t.runs.c.state == RunState.RUNNING, t.runs.c.in_process.is_(in_process)
-        )
-        return list(self._c.execute(query.order_by(t.runs.c.id)).scalars())
+        return self._c.values(_RUNNING, {"in_process": in_process})
 
     def lock_planning(self, run: int) -> bool:
-        return bool(value(self._c, _EXCLUSIVE, {"space": _PLANNING, "run": run % 2**31}))
+        return bool(self._c.value(_EXCLUSIVE, {"space": _PLANNING, "run": run % 2**31}))
 
     def set_state(
         self, run: int, before: Sequence[RunState], after: RunState, reason: str = ""
     ) -> bool:
-        moved = self._c.execute(
-            update(t.runs)
-            .where(t.runs.c.id == run, t.runs.c.state.in_(list(before)))
-            .values(state=after, reason=reason)
-        )
-        return moved.rowcount == 1
+        params = {"run": run, "before": list(before), "after": after, "reason": reason}
+        return self._c.write(_SET_STATE, params) == 1
 
     def explain(self, run: int, reason: str) -> None:
-        write(self._c, _EXPLAIN, {"run": run, "reason": clean(reason)})
+        self._c.write(_EXPLAIN, {"run": run, "reason": clean(reason)})
 
-    def revise(self, run: Run, settings: Mapping[str, Any], operators: Mapping[str, float]) -> bool:
-        queue = QueueSettings.model_validate(settings.get("queue", {}), extra="ignore")
-        revised = self._c.execute(
-            update(t.runs)
-            .where(t.runs.c.id == run.id, t.runs.c.revision == run.revision)
-            .values(
-                settings=dict(settings),
-                operators=dict(operators),
-                weight=queue.weight,
-                trials_at_once=queue.trials_at_once,
-                revision=run.revision + 1,
-            )
-        )
-        return revised.rowcount == 1
+    def revise(self, run: Run, settings: Json, operators: Mapping[str, float]) -> bool:
+        params = {"run": run.id, "revision": run.revision, **_set_by_users(settings, operators)}
+        return self._c.write(_REVISE, params) == 1
 
     def set_axes(self, run: int, axes: Sequence[Axis]) -> None:
-        self._c.execute(
-            update(t.runs).where(t.runs.c.id == run).values(axes=[asdict(axis) for axis in axes])
-        )
+        self._c.write(_SET_AXES, {"run": run, "axes": _axes_json(axes)})
 
     def set_ranking(self, run: int, ranking: Ranking) -> None:
-        write(self._c, _SET_RANKING, {"run": run, "ranking": ranking})
+        self._c.write(_SET_RANKING, {"run": run, "ranking": ranking})
 
     def set_operators(self, run: int, operators: Mapping[str, float]) -> None:
-        write(self._c, _SET_OPERATORS, {"run": run, "operators": as_json(operators)})
+        self._c.write(_SET_OPERATORS, {"run": run, "operators": as_json(operators)})
 
     def give_back(self, run: int, proposals: int) -> None:
-        values = {"run": run, "proposals": proposals}
-
-        def give() -> None:
-            # After the lock, the next statement sees whether the run's slice was returned.
-            self.lock_spent(run)
-            write(self._c, _GIVE_BACK, values)
-
-        self._write_last(give)
+        # After the lock, the next statement sees whether the run's slice was returned.
+        self.lock_spent(run)
+        self._c.write(_GIVE_BACK, {"run": run, "proposals": proposals})
 
     def lock_spent(self, run: int) -> int:
-        return int(value(self._c, _SPENT, {"run": run}))
+        return int(self._c.value(_SPENT, {"run": run}))
 
     def set_limits(self, run: int, limits: InFlightLimits) -> None:
-        values = {"run": run, **asdict(limits)}
-        self._write_last(lambda: write(self._c, _SET_LIMITS, values))
+        self._c.write(_SET_LIMITS, {"run": run, **asdict(limits)})
 
     def set_budget(self, run: int, budget: Budget) -> None:
-        self._c.execute(
-            update(t.runs)
-            .where(t.runs.c.id == run)
-            .values(
-                budget=func.greatest(budget.proposals, t.runs.c.proposals),
-                budget_wall_seconds=budget.wall_seconds,
-                budget_tokens=budget.tokens,
-                budget_cost_usd=budget.cost_usd,
-            )
-        )
+        self._c.write(_SET_BUDGET, {"run": run, **asdict(budget)})
+
+
+def _axes_json(axes: Sequence[Axis]) -> str:
+    return as_json([asdict(axis) for axis in axes])
+
+
+def _set_by_users(settings: Json, operators: Mapping[str, float]) -> dict[str, object]:
+    """Returns the columns that hold a run's settings, two of them once more for statements."""
+    queue = stored_settings(settings).queue
+    return {
+        "settings": as_json(dict(settings)),
+        "operators": as_json(dict(operators)),
+        "weight": queue.weight,
+        "trials_at_once": queue.trials_at_once,
+    }

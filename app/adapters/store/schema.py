@@ -1,21 +1,15 @@
 """The schema's version: what the database has, what the code needs, and the way there.
 
-Alembic is imported where a schema changes: every command and every worker asks for the version.
+Every command and every worker asks for the version; `migrating` changes it.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine, pool, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from app.adapters.store import migrations
 from app.adapters.store.outage import CONNECT_SECONDS
-from app.ports.protocols import Misconfigured, Unavailable
-
-if TYPE_CHECKING:
-    from alembic.config import Config
+from app.ports.protocols import Unavailable
 
 NEEDED = "0002_files"
 """The revision that this code was written for: the head of `migrations`."""
@@ -61,25 +55,10 @@ def upgrade(url: str, revision: str = "head") -> None:
     """
     if revision == "head" and version(url).current:
         return
-    from alembic import command
-    from alembic.util.exc import CommandError
+    # Alembic takes longer to import than the version takes to read.
+    from app.adapters.store import migrating
 
-    try:
-        command.upgrade(_config(url), revision)
-    except (OperationalError, InterfaceError) as error:
-        raise Unavailable(f"the database: {error.orig}") from error
-    except CommandError as error:
-        raise Misconfigured(
-            f"the ledger in this database was made by another version of evoq ({error}): use that "
-            f"version, or another database; an embedded stack has one for each EVOQ_HOME"
-        ) from error
-
-
-def downgrade(url: str, revision: str) -> None:
-    """Takes a database back to a revision; `base` drops everything."""
-    from alembic import command
-
-    command.downgrade(_config(url), revision)
+    migrating.upgrade(url, revision)
 
 
 def version(url: str) -> SchemaVersion:
@@ -106,19 +85,6 @@ def version(url: str) -> SchemaVersion:
 
 def _known(revision: str) -> bool:
     """Returns whether `alembic upgrade head` leads from a revision to the present one."""
-    from alembic.script import ScriptDirectory
-    from alembic.util.exc import CommandError
+    from app.adapters.store import migrating
 
-    try:
-        return ScriptDirectory.from_config(_config("")).get_revision(revision) is not None
-    except CommandError:
-        return False
-
-
-def _config(url: str) -> "Config":
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(migrations.__path__[0])))
-    config.attributes["url"] = url
-    return config
+    return migrating.is_known(revision)

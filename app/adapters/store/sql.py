@@ -1,7 +1,7 @@
 """The Store port on Postgres."""
 
 import select
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, NoReturn
 
@@ -15,7 +15,7 @@ from app.adapters.store.archive import SqlArchive
 from app.adapters.store.cohorts import SqlCohorts
 from app.adapters.store.completions import SqlCompletions
 from app.adapters.store.copies import SqlCopies
-from app.adapters.store.driver import commit, connect, write
+from app.adapters.store.driver import DriverConnection, connect
 from app.adapters.store.events import SqlEvents
 from app.adapters.store.history import SqlHistory
 from app.adapters.store.leases import SqlLeases
@@ -76,33 +76,29 @@ A broken lock order, an outdated schema, and whatever exceeds a limit of Postgre
 class SqlTransaction:
     """See `app.ports.ledger.Transaction`.
 
-    Writes to the run's row are postponed and done last (completions, which it accounts for, limits,
-    events, which it numbers), so that its lock is the last taken and the shortest held.
+    Events are written last: their numbers need the lock of the run's row, for which all other
+    transactions of the run wait.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._last: list[Callable[[], object]] = []
+    def __init__(self, connection: DriverConnection) -> None:
         self._events = SqlEvents(connection)
         self.problems: ledger.Problems = SqlProblems(connection)
-        self.runs: ledger.Runs = SqlRuns(connection, self._last.append)
+        self.runs: ledger.Runs = SqlRuns(connection)
         self.programs: ledger.Programs = SqlPrograms(connection)
         self.cohorts: ledger.Cohorts = SqlCohorts(connection)
         self.proposals: ledger.Proposals = SqlProposals(connection)
         self.trials: ledger.Trials = SqlTrials(connection)
         self.leases: ledger.Leases = SqlLeases(connection)
         self.archive: ledger.Archive = SqlArchive(connection)
-        self.completions: ledger.Completions = SqlCompletions(connection, self._last.append)
+        self.completions: ledger.Completions = SqlCompletions(connection)
         self.outcomes: ledger.Outcomes = SqlOutcomes(connection)
         self.copies: ledger.Copies = SqlCopies(connection)
         self.events: ledger.Events = self._events
         self.workers: ledger.Workers = SqlWorkers(connection)
         self.history: History = SqlHistory(connection)
 
-    def write_last(self) -> None:
-        """Writes what was postponed; called once, right before the commit."""
-        for postponed in self._last:
-            postponed()
-        self._last.clear()
+    def write_events(self) -> None:
+        """Numbers and stores the events; called once, right before the commit."""
         self._events.write()
 
 
@@ -138,7 +134,6 @@ class SqlStore:
                 "connect_timeout": CONNECT_SECONDS,
                 "application_name": "evoqueue",
                 "options": f"{_SESSION} -c {_IDLE}={round(1000 * idle_seconds)}",
-                "prepare_threshold": 1,
                 **_PROBES,
             },
         )
@@ -150,17 +145,19 @@ class SqlStore:
         """Opens a transaction; see `app.ports.protocols.Store.begin`."""
         try:
             with self._outage.outlast(self._engine.connect) as connection:
-                tx = SqlTransaction(connection)
+                # `driver_connection` is the same object, found by way of the pool.
+                driver = connection.connection.dbapi_connection
+                assert isinstance(driver, DriverConnection)
+                tx = SqlTransaction(driver)
                 try:
                     if snapshot:
-                        write(connection, _SNAPSHOT, {})
+                        driver.write(_SNAPSHOT, {})
                     yield tx
-                    _commit(connection, tx)
+                    tx.write_events()
+                    driver.commit()
                 except _GONE as error:
                     _give_up(connection, error)
         except (OperationalError, InterfaceError) as error:
-            if isinstance(error.orig, _OURS):
-                raise
             raise _unavailable(error.orig) from error
         except PoolTimeout as error:
             raise Unavailable(f"no database connection became free: {error}") from error
@@ -235,21 +232,6 @@ def _unavailable(error: BaseException | None) -> Unavailable:
     """Returns what a driver's error is to those who use the ledger."""
     kind = Unwritable if isinstance(error, errors.DiskFull) else Unavailable
     return kind(f"the database: {_first_line(error)}")
-
-
-def _commit(connection: Connection, tx: SqlTransaction) -> None:
-    """Does the postponed writes and commits, in one round trip.
-
-    The postponed writes take the run's row lock, for which all other transactions of the run wait.
-    In two round trips the lock would be held until this process is scheduled again.  The driver
-    commits: SQLAlchemy does not roll back after a failed commit, and the next user of the
-    connection would find an aborted transaction.
-    """
-    tx.write_last()
-    commit(connection)
-    # SQLAlchemy has a transaction of its own once it has run a statement.
-    if connection.in_transaction():
-        connection.commit()
 
 
 def _first_line(error: BaseException | None) -> str:

@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-from sqlalchemy import Connection
 
 from app.adapters.store.codec import evaluation_json, program_of, trial_of
 from app.adapters.store.cohorts import CONTENTS, LOCK, cohort_of, tested
-from app.adapters.store.driver import row, rows, write
+from app.adapters.store.driver import DriverConnection, Json, Record
 from app.adapters.store.programs import PROGRAM
 from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
 from app.domain.evaluation import Evaluation, Trial, fitness
@@ -29,9 +26,7 @@ from app.ports.records import (
 _ADD = """
     INSERT INTO trials (run, cohort, island, stage, players, cases, visible_at)
     SELECT run, cohort, island, stage, players, cases, now() + %(again)s * interval '1 second'
-    FROM json_to_recordset(CAST(%(trials)s AS json)) AS given(
-        run bigint, cohort bigint, island int, stage text, players text[], cases text[]
-    )
+    FROM json_populate_recordset(NULL::trials, CAST(%(trials)s AS json))
     ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id, cohort, stage
 """
 _QUEUES = """
@@ -94,10 +89,9 @@ _CLAIM = f"""
 _RECORD = f"""
     WITH recorded AS (
         UPDATE trials SET evaluation = given.evaluation, score = given.score,
-            wall_seconds = given.wall, cpu_seconds = given.cpu, leased_until = NULL
-        FROM json_to_recordset(CAST(%(measured)s AS json)) AS given(
-            id bigint, evaluation jsonb, score float8, wall float8, cpu float8
-        )
+            wall_seconds = given.wall_seconds, cpu_seconds = given.cpu_seconds,
+            leased_until = NULL
+        FROM json_populate_recordset(NULL::trials, CAST(%(measured)s AS json)) AS given
         WHERE trials.id = ANY(%(trials)s) AND trials.id IN (
             SELECT id FROM trials WHERE id = ANY(%(trials)s) ORDER BY id FOR NO KEY UPDATE
         ) AND trials.id = given.id AND trials.evaluation IS NULL
@@ -112,13 +106,13 @@ _RECORD = f"""
 """A row for each cohort with a new evaluation; its `trials` are those of before."""
 
 
-def _leased(claimed: Mapping[str, Any], programs: Mapping[ProgramId, Program]) -> LeasedTrial:
+def _leased(claimed: Json, programs: Mapping[ProgramId, Program]) -> LeasedTrial:
     trial = trial_of(claimed)
     players = {player: programs[player] for player in trial.players}
     return LeasedTrial(claimed["id"], claimed["cohort"], trial, players, claimed["attempts"])
 
 
-def _queue(record: Any) -> TrialQueue:
+def _queue(record: Record) -> TrialQueue:
     claimant = Claimant(
         record.run,
         record.weight,
@@ -130,7 +124,7 @@ def _queue(record: Any) -> TrialQueue:
     return TrialQueue(claimant, record.batch, offered, named, record.places)
 
 
-def waiting(result: Sequence[Any]) -> list[WaitingTrial]:
+def waiting(result: Sequence[Record]) -> list[WaitingTrial]:
     """Returns trials of rows with `id`, `cohort` and `stage`, in order of id."""
     trials = (WaitingTrial(row.id, row.cohort, row.stage) for row in result)
     return sorted(trials, key=lambda trial: trial.id)
@@ -139,7 +133,7 @@ def waiting(result: Sequence[Any]) -> list[WaitingTrial]:
 class SqlTrials:
     """See `app.ports.ledger.Trials`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def add(
@@ -156,25 +150,25 @@ class SqlTrials:
             }
             for cohort, trial in trials
         ]
-        added = rows(self._c, _ADD, {"trials": as_json(values), "again": redeliver_seconds})
+        added = self._c.rows(_ADD, {"trials": as_json(values), "again": redeliver_seconds})
         return waiting(added)
 
     def queues(self, named: Sequence[TrialId]) -> list[TrialQueue]:
         params = {"named": list(named), "judged": STAGE, "most": OFFERED, "live": LIVE_SECONDS}
-        found = rows(self._c, _QUEUES, params)
+        found = self._c.rows(_QUEUES, params)
         limited = [record.run for record in found if record.trials_at_once and record.waiting]
         for run in limited:
-            write(self._c, _LOCK_LIMIT, {"space": _LIMITS, "run": run % 2**31})
+            self._c.write(_LOCK_LIMIT, {"space": _LIMITS, "run": run % 2**31})
         # Only a second reading sees the trials that were leased before the lock was granted.
         if limited:
-            found = rows(self._c, _QUEUES, params)
+            found = self._c.rows(_QUEUES, params)
         return [_queue(record) for record in found]
 
     def claim(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
     ) -> list[tuple[Run, LeasedTrial]]:
         claimed = []
-        for result in rows(self._c, _CLAIM, {"trials": sorted(trials), "lease": lease_seconds}):
+        for result in self._c.rows(_CLAIM, {"trials": sorted(trials), "lease": lease_seconds}):
             run = run_of(self._c, result)
             programs = {
                 player["id"]: program_of(player["source"], player["language"], player["files"])
@@ -187,7 +181,7 @@ class SqlTrials:
         return claimed
 
     def record(self, results: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:
-        result = row(self._c, LOCK, {"cohorts": sorted({result.cohort for result in results})})
+        result = self._c.row(LOCK, {"cohorts": sorted({result.cohort for result in results})})
         run = run_of(self._c, result)
         if run.state.final:
             return None
@@ -197,14 +191,12 @@ class SqlTrials:
                 "id": trial,
                 "evaluation": evaluation_json(evaluation),
                 "score": _score(evaluation),
-                "wall": evaluation.wall_seconds,
-                "cpu": evaluation.cpu_seconds,
+                "wall_seconds": evaluation.wall_seconds,
+                "cpu_seconds": evaluation.cpu_seconds,
             }
             for trial, evaluation in evaluations.items()
         ]
-        recorded = rows(
-            self._c, _RECORD, {"trials": list(evaluations), "measured": as_json(values)}
-        )
+        recorded = self._c.rows(_RECORD, {"trials": list(evaluations), "measured": as_json(values)})
         locked = {record["id"]: record for record in result.locked}
         return (
             (run, [_with(record, locked, evaluations) for record in recorded]) if recorded else None
@@ -218,7 +210,7 @@ def _score(evaluation: Evaluation) -> float | None:
 
 
 def _with(
-    held: Any, locked: Mapping[CohortId, Any], evaluations: Mapping[TrialId, Evaluation]
+    held: Record, locked: Mapping[CohortId, Json], evaluations: Mapping[TrialId, Evaluation]
 ) -> Cohort:
     """Returns a cohort with what was just recorded in the place of what was not known before."""
     new = [(trial_of(record), evaluations[record["id"]]) for record in held.recorded]

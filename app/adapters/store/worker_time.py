@@ -11,12 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
-
-from sqlalchemy import Connection
 
 from app.adapters.store.codec import clean
-from app.adapters.store.driver import row, rows, write
+from app.adapters.store.driver import DriverConnection, Record
 from app.domain.secrets import redacted
 from app.ports.protocols import Protection, Store, Unavailable
 from app.ports.records import (
@@ -94,7 +91,7 @@ _BUSY = _TIMES.format(whose="run IS NOT NULL")
 class SqlWorkers:
     """See `app.ports.ledger.Workers`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
     def record(self, worker: Worker, seconds: Mapping[int | None, float], places: Capacity) -> None:
@@ -108,46 +105,46 @@ class SqlWorkers:
             "protections": None if worker.protections is None else json.dumps(worker.protections),
             "fault": clean(worker.fault),
         }
-        write(self._c, _SEEN, seen)
+        self._c.write(_SEEN, seen)
         spent = sorted(seconds.items(), key=lambda item: -1 if item[0] is None else item[0])
         runs, totals = [run for run, _ in spent], [total for _, total in spent]
-        write(self._c, _SPENT, {"worker": worker.id, "runs": runs, "seconds": totals})
+        self._c.write(_SPENT, {"worker": worker.id, "runs": runs, "seconds": totals})
 
     def capacity(self) -> Capacity:
-        found = row(self._c, _CAPACITY, {"live": LIVE_SECONDS})
+        found = self._c.row(_CAPACITY, {"live": LIVE_SECONDS})
         return Capacity(found.model, found.sandbox)
 
     def presence(self) -> Presence:
-        found = row(self._c, _PRESENCE, {"live": LIVE_SECONDS, "present": PRESENT_SECONDS})
+        found = self._c.row(_PRESENCE, {"live": LIVE_SECONDS, "present": PRESENT_SECONDS})
         return Presence(found.generating, found.evaluating, tuple(found.faults or ()))
 
     def evaluating(self) -> list[Worker]:
-        return [_worker(row) for row in rows(self._c, _EVALUATING, {"live": LIVE_SECONDS})]
+        return [_worker(row) for row in self._c.rows(_EVALUATING, {"live": LIVE_SECONDS})]
 
     def live(self) -> list[Worker]:
-        return [_worker(row) for row in rows(self._c, _LIVE, {"live": LIVE_SECONDS})]
+        return [_worker(row) for row in self._c.rows(_LIVE, {"live": LIVE_SECONDS})]
 
     def at_work_for(self, run: int) -> list[Worker]:
-        return [_worker(row) for row in rows(self._c, _AT_WORK, {"run": run, "live": LIVE_SECONDS})]
+        return [_worker(row) for row in self._c.rows(_AT_WORK, {"run": run, "live": LIVE_SECONDS})]
 
     def of_run(self, run: int) -> list[WorkerTime]:
-        return [_worker_time(row) for row in rows(self._c, _OF_RUN, {"run": run})]
+        return [_worker_time(row) for row in self._c.rows(_OF_RUN, {"run": run})]
 
     def busy(self) -> list[WorkerTime]:
-        return [_worker_time(row) for row in rows(self._c, _BUSY, {})]
+        return [_worker_time(row) for row in self._c.rows(_BUSY, {})]
 
     def idle(self) -> list[WorkerTime]:
-        return [_worker_time(row) for row in rows(self._c, _IDLE, {})]
+        return [_worker_time(row) for row in self._c.rows(_IDLE, {})]
 
 
-def _worker(row: Any) -> Worker:
+def _worker(row: Record) -> Worker:
     known = None if row.protections is None else json.loads(row.protections)
     protections = None if known is None else tuple((name, remedy) for name, remedy in known)
     settings = json.loads(row.settings)
     return Worker(row.id, row.kind, row.usd_per_hour, settings, protections, row.fault)
 
 
-def _worker_time(row: Any) -> WorkerTime:
+def _worker_time(row: Record) -> WorkerTime:
     return WorkerTime(row.kind, row.workers, row.seconds, row.cost_usd, row.unpriced_seconds)
 
 

@@ -5,20 +5,20 @@ from functools import partial
 from itertools import combinations
 
 from nicegui import ui
-from nicegui.events import EChartPointClickEventArguments
 
 from app.dashboard.pages.charts import grid_map
 from app.dashboard.pages.layout import (
     Cell,
     Chart,
-    Grid,
     Link,
-    heading,
     keep_live,
     links,
+    opener,
     page,
+    program_link,
     say,
     set_text,
+    table,
 )
 from app.dashboard.pages.sources import Sources
 from app.dashboard.reads import ArchiveDocument, CellDocument
@@ -77,15 +77,13 @@ async def _draw(sources: Sources, run: Run, island: int | None, across: int, up:
     filled = say("", "grey")
     chart = None
     if gridded:
-        chart = Chart("Best fitness of each cell", _opener(run))
+        chart = Chart("Best fitness of each cell", opener(run.id, 3))
     else:
         say("The cells of this recipe are not a grid: the table names them.", "grey")
-    heading("Fittest cells")
-    columns = ("island", "cell", "fitness", "generation", "program")
-    grid = Grid(
-        columns,
-        name="Fittest cells",
-        empty="No program has entered the archive yet.",
+    grid = table(
+        "Fittest cells",
+        ("island", "cell", "fitness", "generation", "program"),
+        "No program has entered the archive yet.",
         numbers=("cell", "fitness", "generation"),
     )
 
@@ -126,13 +124,5 @@ def _cells(run: Run, cell: CellDocument, fitness: str) -> list[Cell]:
         ", ".join(str(part) for part in cell.cell) or "the only one",
         fitness,
         str(cell.generation),
-        Link(cell.program[:12], f"/run/{run.id}/program/{cell.program}"),
+        program_link(run.id, cell.program),
     ]
-
-
-def _opener(run: Run):  # type: ignore[no-untyped-def]
-    def opened(click: EChartPointClickEventArguments) -> None:
-        if isinstance(click.data, list) and len(click.data) > 3:
-            ui.navigate.to(f"/run/{run.id}/program/{click.data[3]}")
-
-    return opened

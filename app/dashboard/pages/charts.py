@@ -303,41 +303,43 @@ def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -
     return _chart(series, _settled(), _fitness("best fitness so far", scale, values))
 
 
-def bands(arms: Sequence[ArmBand]) -> Options:
+def bands(arms: Mapping[str, ArmBand]) -> Options:
     """Returns the best so far of arms: medians over runs, in bands between the quartiles."""
     series: list[Options] = []
-    drawn = [arm for arm in arms if arm.band]
-    values = [value for arm in drawn for p in arm.band for value in (p.low, p.middle, p.high)]
-    scale = scale_of(values, max((arm.band[-1].high for arm in drawn), default=None))
-    lows = [scale.at(p.low) for arm in drawn for p in arm.band if scale.shows(p.low)]
+    drawn = {name: arm.band for name, arm in arms.items() if arm.band}
+    points = [point for band in drawn.values() for point in band]
+    values = [value for p in points for value in (p.q25, p.median, p.q75)]
+    scale = scale_of(values, max((band[-1].q75 for band in drawn.values()), default=None))
+    lows = [scale.at(p.q25) for p in points if scale.shows(p.q25)]
     bottom = min((scale.at(value) for value in values if scale.shows(value)), default=0.0)
-    for arm, colour in zip(drawn, cycle(COLOURS), strict=False):
+    for (arm, band), colour in zip(drawn.items(), cycle(COLOURS), strict=False):
         line = {"type": "line", "step": "end", "showSymbol": False, "color": colour}
         edge: Options = {
             "lineStyle": {"opacity": 0},
-            "stack": arm.arm,
+            "stack": arm,
             "stackStrategy": "all",
         }
         edge |= {"silent": True, "tooltip": {"show": False}}
-        shown = [p for p in arm.band if scale.shows(p.middle) and scale.shows(p.high)]
+        shown = [p for p in band if scale.shows(p.median) and scale.shows(p.q75)]
         ends = [
-            (p.settled, scale.at(p.low) if scale.shows(p.low) else bottom, scale.at(p.high))
+            (p.settled, scale.at(p.q25) if scale.shows(p.q25) else bottom, scale.at(p.q75))
             for p in shown
         ]
         low = [[settled, below] for settled, below, _ in ends]
         width = [[settled, above - below] for settled, below, above in ends]
-        middle = [[p.settled, scale.at(p.middle)] for p in shown]
+        middle = [[p.settled, scale.at(p.median)] for p in shown]
         area = {"areaStyle": {"opacity": 0.18}}
         series += [
-            {**line, **edge, "name": f"{arm.arm}: lower quartile", "data": low},
-            {**line, **edge, **area, "name": f"{arm.arm}: upper quartile", "data": width},
-            {**line, "name": arm.arm, "data": middle},
+            {**line, **edge, "name": f"{arm}: lower quartile", "data": low},
+            {**line, **edge, **area, "name": f"{arm}: upper quartile", "data": width},
+            {**line, "name": arm, "data": middle},
         ]
-    highs = [scale.at(arm.band[-1].high) for arm in drawn if scale.shows(arm.band[-1].high)]
+    tops = [band[-1].q75 for band in drawn.values()]
+    highs = [scale.at(top) for top in tops if scale.shows(top)]
     begin = lowest_shown(lows, max(highs, default=None))
     y = _fitness("best fitness so far", replace(scale, low=begin), values)
     options = _chart(series, _settled(), y)
-    options["legend"]["data"] = [arm.arm for arm in drawn]
+    options["legend"]["data"] = list(drawn)
     return options
 
 

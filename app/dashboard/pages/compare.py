@@ -20,6 +20,7 @@ from app.dashboard.pages.layout import (
     links,
     page,
     say,
+    table,
 )
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import shown
@@ -62,14 +63,12 @@ async def _draw_comparison(sources: Sources, name: str) -> None:
     except LookupError:
         say(shown(f"This ledger has no comparison {name!r}. The page “Compare” lists them."))
         return
-    views = [_ProblemView(problem) for problem in found.problems]
-    heading("Settings that differ")
-    arms = list(dict.fromkeys(arm.arm for each in found.problems for arm in each.arms))
+    views = [_ProblemView(problem, found.budget) for problem in found.problems]
+    arms = list(dict.fromkeys(arm for problem in found.problems for arm in problem.arms))
     empty = "The settings of the arms are the same."
-    settings = Grid(("setting", *arms), name="Settings that differ", empty=empty)
+    settings = table("Settings that differ", ("setting", *arms), empty)
     _show_settings(settings, found.differing_settings, arms)
-    heading("Runs that are left out")
-    left_out = Grid(("run", "state"), name="Runs that are left out", empty="None.")
+    left_out = table("Runs that are left out", ("run", "state"), "None.")
 
     async def refresh() -> None:
         current = await sources.comparison(name)
@@ -85,11 +84,11 @@ async def _draw_comparison(sources: Sources, name: str) -> None:
 class _ProblemView:
     """The arms of a comparison on one problem."""
 
-    def __init__(self, problem: ProblemBands) -> None:
+    def __init__(self, problem: ProblemBands, budget: int) -> None:
         """Draws them without values."""
         heading(shown(problem.problem))
         say(
-            f"Each run has {problem.budget:,} proposals. A line is the median of the best so far "
+            f"Each run has {budget:,} proposals. A line is the median of the best so far "
             f"over the finished runs of an arm, its band reaches from quartile to quartile. "
             f"Beside each arm stands how probably a run of the first one ends above one of it, "
             f"with the 95 % interval.",
@@ -111,21 +110,22 @@ class _ProblemView:
         self._grid.show(_arm_rows(problem.arms))
 
 
-def _arm_rows(arms: Sequence[ArmBand]) -> list[list[Cell]]:
+def _arm_rows(arms: Mapping[str, ArmBand]) -> list[list[Cell]]:
     """Returns the rows of arms, with the digits that tell their ends from each other and starts."""
-    bands = [arm.band for arm in arms if arm.band]
+    bands = [arm.band for arm in arms.values() if arm.band]
     starts = [value for band in bands for value in _quartiles(band[0])]
     texts = iter(number_texts([end for band in bands for end in _quartiles(band[-1])], starts))
     rows: list[list[Cell]] = []
-    for arm in arms:
+    for name, arm in arms.items():
         low, middle, high = [next(texts) for _ in range(3)] if arm.band else ["", "–", ""]
         quartiles = f"{low} to {high}" if arm.band else "–"
-        rows.append([arm.arm, str(arm.runs), middle, quartiles, arm.first_above])
+        above = arm.first_above.text if arm.first_above else ""
+        rows.append([name, str(arm.runs), middle, quartiles, above])
     return rows
 
 
 def _quartiles(point: BandPoint) -> tuple[float, float, float]:
-    return point.low, point.middle, point.high
+    return point.q25, point.median, point.q75
 
 
 def _show_settings(
@@ -172,11 +172,10 @@ async def _draw(sources: Sources, runs: Sequence[Run]) -> None:
     chart = Chart("Best fitness so far of each run")
     columns = ("run", "problem", "best", "settled", "measured", "failed", "cut", "time of the best")
     grid = Grid(columns, name="Runs", empty="", numbers=columns[2:])
-    heading("Settings that differ")
-    settings = Grid(
+    settings = table(
+        "Settings that differ",
         ("setting", *(run.name for run in runs)),
-        name="Settings that differ",
-        empty="The settings of these runs are the same.",
+        "The settings of these runs are the same.",
     )
     by_name = {run.name: run for run in runs}
     _show_settings(settings, await asyncio.to_thread(settings_that_differ, by_name), list(by_name))

@@ -22,6 +22,7 @@ from app.dashboard.pages.layout import (
     page,
     say,
     set_text,
+    table,
 )
 from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import shown
@@ -111,32 +112,24 @@ class _GamesView:
         self._ratings = Grid(
             rated, name="Ratings", empty="No generation has ended yet.", numbers=rated[1:]
         )
-        heading("Generations")
-        columns: tuple[str, ...] = (
-            "generation",
-            "champion",
-            "change",
-            "runner-up",
-            "entrants",
-            "dropped",
-            "games",
-        )
-        self._generations = Grid(
-            columns,
-            name="Generations",
-            empty="No generation has begun.",
+        self._generations = table(
+            "Generations",
+            ("generation", "champion", "change", "runner-up", "entrants", "dropped", "games"),
+            "No generation has begun.",
             numbers=("entrants", "games"),
         )
-        heading("Directions")
-        columns = ("proposal", "category", "direction", "by", "outcome", "program")
-        empty = "No child was given a direction: the operator `directed` asks a strategist."
-        self._directions = Grid(
-            columns, name="Directions", empty=empty, numbers=("proposal",), words="direction"
+        self._directions = table(
+            "Directions",
+            ("proposal", "category", "direction", "by", "outcome", "program"),
+            "No child was given a direction: the operator `directed` asks a strategist.",
+            numbers=("proposal",),
+            words="direction",
         )
-        heading("Games that ended")
-        columns = ("first", "second", "result", "moves", "how it ended", "replay")
-        self._ended = Grid(
-            columns, name="Games that ended", empty="No game has ended yet.", numbers=("moves",)
+        self._ended = table(
+            "Games that ended",
+            ("first", "second", "result", "moves", "how it ended", "replay"),
+            "No game has ended yet.",
+            numbers=("moves",),
         )
 
     async def refresh(self) -> None:

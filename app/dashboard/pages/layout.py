@@ -9,6 +9,7 @@ from nicegui.elements.mixins.text_element import TextElement
 from nicegui.events import EChartPointClickEventArguments
 
 from app.dashboard.pages.text import as_html, shown
+from app.domain.program import ProgramId
 from app.ports.protocols import Unavailable
 from app.reports.decoration import NotMade, attempt
 
@@ -119,6 +120,26 @@ class Mark:
 Cell = str | Link | Mark | tuple[Link, ...]
 
 
+def program_link(run: int, program: ProgramId) -> Link:
+    """Returns the link to a program's page by the beginning of its id."""
+    return Link(program[:12], f"/run/{run}/program/{program}")
+
+
+def opener(run: int, place: int) -> Callable[[EChartPointClickEventArguments], None]:
+    """Returns a function that opens the page of the program whose point is clicked.
+
+    Args:
+      run: Its run.
+      place: Of the program's id in the data of a point.
+    """
+
+    def open_program(click: EChartPointClickEventArguments) -> None:
+        if isinstance(click.data, list) and len(click.data) > place:
+            ui.navigate.to(f"/run/{run}/program/{click.data[place]}")
+
+    return open_program
+
+
 @contextmanager
 def page(title: str) -> Iterator[None]:
     """Draws the bar above a page and its heading; its content goes inside.
@@ -165,6 +186,19 @@ def section(name: str) -> Iterator[None]:
     with ui.element("section"):
         heading(name)
         yield
+
+
+def table(
+    name: str,
+    columns: Sequence[str],
+    empty: str,
+    *,
+    numbers: Collection[str] = (),
+    words: str = "",
+) -> "Grid":
+    """Draws a heading and, below it, a table of that name; see `Grid`."""
+    heading(name)
+    return Grid(columns, name=name, empty=empty, numbers=numbers, words=words)
 
 
 def say(text: str, classes: str = "") -> ui.label:

@@ -11,13 +11,13 @@ from app.dashboard.pages.layout import (
     keep_live,
     links,
     page,
+    program_link,
     say,
     set_text,
 )
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import shown
+from app.dashboard.pages.text import gain, shown
 from app.domain.digits import number_texts
-from app.domain.finite import difference
 from app.domain.run import Run
 from app.domain.search.strategy import Ranking
 from app.reports.metrics import MetricsRow
@@ -96,16 +96,13 @@ class _LineageView:
 def _cells(
     run: Run, row: MetricsRow, fitness: str, parent: MetricsRow | None, records: set[str]
 ) -> list[Cell]:
-    gain = ""
-    absolute = run.ranking is Ranking.ABSOLUTE
-    if absolute and parent is not None and row.fitness is not None and parent.fitness is not None:
-        gain = f"{difference(row.fitness, parent.fitness):+.4g}"
+    comparable = parent if run.ranking is Ranking.ABSOLUTE else None
     program = row.program or ""
     return [
         "★" if program in records else "",
-        Link(program[:12], f"/run/{run.id}/program/{program}"),
+        program_link(run.id, program),
         fitness,
-        gain,
+        gain(row.fitness, comparable.fitness) if comparable else "",
         "seed" if row.ordinal < 0 else row.operator,
         duration(row.seconds),
         shown(row.detail)[:300],

@@ -15,7 +15,9 @@ from app.dashboard.pages.layout import (
     late,
     links,
     page,
+    program_link,
     say,
+    table,
     text_block,
 )
 from app.dashboard.pages.sources import Sources
@@ -129,18 +131,17 @@ def _draw(
     text_block(program.source, name="Source")
     _draw_trials(program.trials, (program.fitness, *told_apart))
     _draw_replies(program.replies)
-    heading("Children")
-    children = Grid(
+    children = table(
+        "Children",
         ("program", "fitness", "changes"),
-        name="Children",
-        empty="No child of it was measured.",
+        "No child of it was measured.",
         numbers=("fitness",),
         words="changes",
     )
     children.show(
         [
             [
-                Link(child.program[:12], f"{base}/program/{child.program}"),
+                program_link(run.id, child.program),
                 of_child,
                 shown(child.changes)[:400],
             ]
@@ -164,9 +165,8 @@ def _show_birth(tiles: Tiles, born: MetricsRow) -> None:
 
 
 def _draw_trials(trials: list[TrialDocument], told_apart: Sequence[float | None]) -> None:
-    heading("Measurements")
     columns = ("trial", "result", "wall s", "CPU s", "peak MiB", "verified")
-    grid = Grid(columns, name="Measurements", empty="It was never measured.", numbers=columns[2:5])
+    grid = table("Measurements", columns, "It was never measured.", numbers=columns[2:5])
     grid.show([_trial_cells(trial, told_apart) for trial in trials])
     for trial in trials:
         if trial.metrics or trial.features:

@@ -1,53 +1,45 @@
 """The page of a run: its curve, live, and what explains it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from nicegui import ui
-from nicegui.events import EChartPointClickEventArguments
 from starlette.requests import Request
 
 from app.dashboard.access import AUTHORISED
 from app.dashboard.control import ChangeRefused, Control
 from app.dashboard.pages.charts import by_generation, curve, outcomes
 from app.dashboard.pages.layout import (
-    Cell,
     Chart,
-    Grid,
-    Link,
     Tiles,
     columns,
     heading,
     keep_live,
     mark,
+    opener,
     page,
     say,
-    section,
     set_text,
 )
 from app.dashboard.pages.metric import MetricView
+from app.dashboard.pages.run_tables import MachineryTables, SearchTables
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import shown
+from app.dashboard.pages.text import counted, gain, shown
 from app.dashboard.tail import Tail
-from app.domain.digits import number_text, number_texts
-from app.domain.finite import difference
+from app.domain.digits import number_text
 from app.domain.program import ProgramId
 from app.domain.run import Run, RunState
 from app.domain.search.strategy import Ranking
-from app.reports.costs import Costs
-from app.reports.course import Contribution, Course, FailureExample
+from app.reports.course import Course
 from app.reports.documents import RunDocument
-from app.reports.funnel import HEADINGS
 from app.reports.generations import GenerationRow, has_generations
-from app.reports.summary import Summary, ValidatedProgram
+from app.reports.summary import Summary
 from app.reports.text import duration, usd
 
 _N = TypeVar("_N", int, float)
-MOST_SHOWN = 25
-"""Improvements and milestones on the page, newest first; `/api` has all of them."""
 _POSSIBLE = {
     "Pause": (RunState.RUNNING,),
     "Resume": (RunState.PAUSED, RunState.CANCELLED, RunState.FAILED),
@@ -99,7 +91,7 @@ class _RunView:
         run, base = self._run, f"/run/{self._run.id}"
         with ui.element("div").classes("links"):
             self._state = say("")
-            islands = _counted(run.islands, "island")
+            islands = counted(run.islands, "island")
             say(f"{run.problem_name} · {run.strategy} · {islands} · seed {run.seed}", "grey")
         self._reason = say("", "grey")
         self._waiting = say("", "notice")
@@ -126,20 +118,20 @@ class _RunView:
             "grey",
         )
         self._relative.set_visibility(False)
-        self._chart = Chart("Fitness of proposals and best so far", self._clicked)
+        self._chart = Chart("Fitness of proposals and best so far", opener(run.id, 2))
         self._generations: Chart | None = None
         if has_generations(run):
             heading("Generations")
             say("Means are of the programs that were measured at every stage.", "grey")
             self._generations = Chart("Scores and proposals of generations")
-        self._metric = MetricView(metric, self._clicked)
+        self._metric = MetricView(metric, opener(run.id, 2))
         heading("Outcomes")
         self._outcomes = Chart("What became of the proposals", low=True)
         with columns():
             with ui.element("div"):
-                self._draw_search()
+                self._search = SearchTables(run)
             with ui.element("div"):
-                self._draw_machinery()
+                self._machinery = MachineryTables(run)
 
     def _draw_actions(self, control: Control, authorised: bool) -> None:
         if not authorised:
@@ -156,80 +148,6 @@ class _RunView:
                 self._buttons[verb] = button.props("outline dense no-caps")
                 button.set_visibility(False)
 
-    def _draw_search(self) -> None:
-        with section("Improvements"):
-            self._improvements = Grid(
-                ("settled", "after", "fitness", "operator", "program"),
-                name="Improvements",
-                empty="No program has been measured.",
-                numbers=("settled", "after", "fitness"),
-            )
-        with section("Failures"):
-            self._failures = Grid(
-                ("kind", "number", "commonest message", "newest proposals"),
-                name="Failures",
-                empty="No proposal has failed.",
-                numbers=("number",),
-                words="commonest message",
-            )
-        with section("Funnel"):
-            self._funnel = Grid(
-                HEADINGS,
-                name="Funnel",
-                empty="No proposal has been begun.",
-                numbers=HEADINGS[2:],
-            )
-        with section("Operators"):
-            self._operators = _shares("Operators", "operator", "No proposal has settled.")
-        with section("Roles of models"):
-            self._roles = _shares(
-                "Roles of models",
-                "role",
-                "All proposals were made in one role, or without a model.",
-            )
-
-    def _draw_machinery(self) -> None:
-        with section("In flight"):
-            self._flight = Grid(
-                ("stage", "in flight", "limit", "rate and time of a step"),
-                name="In flight",
-                empty="The run has ended.",
-                numbers=("in flight", "limit"),
-            )
-            self._places = say("", "grey")
-        with section("Cost"):
-            counts = ("completions", "prompt tokens", "reply tokens", "cost", "improvements")
-            self._costs = Grid(
-                ("role", "model", *counts),
-                name="Cost",
-                empty="Nothing has been asked of a model.",
-                numbers=counts,
-            )
-            self._workers = Grid(
-                ("workers", "kind", "time on this run", "cost"),
-                name="Time of workers",
-                empty="No worker has reported its time.",
-                numbers=("workers", "time on this run", "cost"),
-            )
-        with section("Saved work"):
-            self._cuts = Grid(
-                ("not evaluated because", "number"),
-                name="Saved work",
-                empty="No proposal was cut, and no trial took the result of an equal one.",
-                numbers=("number",),
-            )
-        with section("Validation"):
-            self._validated = Grid(
-                ("program", "fitness on validation data", "in the search", "what it is"),
-                name="Validation",
-                empty="Nothing has been measured on data that the search does not see.",
-                numbers=("fitness on validation data", "in the search"),
-            )
-        with section("What happened"):
-            self._milestones = Grid(
-                ("after", "event"), name="What happened", empty="Nothing yet.", numbers=("after",)
-            )
-
     def _changing(self, act: Callable[[Run], None]) -> Callable[[], Awaitable[None]]:
         async def change() -> None:
             try:
@@ -239,10 +157,6 @@ class _RunView:
             await self.refresh()
 
         return change
-
-    def _clicked(self, click: EChartPointClickEventArguments) -> None:
-        if isinstance(click.data, list) and len(click.data) > 2:
-            ui.navigate.to(f"/run/{self._run.id}/program/{click.data[2]}")
 
     async def refresh(self) -> None:
         """Draws what has changed: counts of the tail, and beside them what SQL alone knows.
@@ -261,14 +175,15 @@ class _RunView:
         if due and self._generations is not None:
             generations = await self._sources.generations(self._run)
         self._show_state(document, course)
-        self._show_costs(summary.costs, writers)
-        self._funnel.show([[shown(cell) for cell in row] for row in summary.funnel.rows()])
+        self._machinery.show(summary, course, writers)
+        self._search.show_funnel(summary.funnel)
         for element in (self._games, self._relative):
             element.set_visibility(bool(course.games.generations))
         if due:
             self._drawn = tail.seq
             self._show_course(course, summary, generations)
-            self._show_failures(course, messages)
+            self._search.show(course, messages)
+            self._machinery.show_milestones(course)
 
     def _due(self, tail: Tail, course: Course, summary: Summary) -> bool:
         """Returns whether the charts are drawn anew: after new events, and not each time."""
@@ -280,7 +195,7 @@ class _RunView:
     def _show_course(
         self, course: Course, summary: Summary, generations: Sequence[GenerationRow]
     ) -> None:
-        """Draws the charts, and what is listed event by event."""
+        """Draws the charts."""
         measured = summary.baselines
         baselines = {n: seed.fitness for n, seed in measured.items() if seed.fitness is not None}
         settled = course.progress.done
@@ -289,15 +204,6 @@ class _RunView:
             self._generations.show(partial(by_generation, generations))
         self._metric.show(course, measured)
         self._outcomes.show(partial(outcomes, course.segments, course.span))
-        self._operators.show(_share_rows(course.operators))
-        self._roles.show(_share_rows(course.roles) if len(course.roles) > 1 else [])
-        self._improvements.show(self._improvement_rows(course))
-        self._milestones.show(
-            [
-                [duration(each.seconds), shown(each.text)]
-                for each in reversed(list(course.milestones)[-MOST_SHOWN:])
-            ]
-        )
 
     def _show_state(self, document: RunDocument, course: Course) -> None:
         summary, run = document.summary, document.summary.run
@@ -318,9 +224,6 @@ class _RunView:
         )
         best = _best(summary, course)
         self._show_tiles(summary, course, best)
-        self._show_flight(summary)
-        self._show_saved(summary, course)
-        self._show_validated(summary, course)
         if best:
             for link, part in ((self._best, "program"), (self._lineage, "lineage")):
                 target = f"/run/{run.id}/{part}/{best.program}"
@@ -363,132 +266,6 @@ class _RunView:
             time=(duration(summary.seconds), _of_budget(limits.wall_seconds, duration)),
         )
 
-    def _show_flight(self, summary: Summary) -> None:
-        load = summary.load
-        stages = {"generating": load.generating, "evaluating": load.evaluating} if load else {}
-        self._flight.show(
-            [[stage, str(at.in_flight), str(at.limit), at.why] for stage, at in stages.items()]
-        )
-        places = summary.places
-        set_text(self._places, f"Places of all workers: {places.text}." if places else "")
-
-    def _show_costs(self, costs: Costs, writers: Mapping[tuple[str, str], int]) -> None:
-        self._costs.show(
-            [
-                [
-                    account.role,
-                    account.model,
-                    f"{account.completions:,}",
-                    f"{account.prompt_tokens:,}",
-                    f"{account.completion_tokens:,}",
-                    usd(account.cost_usd, "–"),
-                    str(writers.get((account.role, account.model), 0)),
-                ]
-                for account in costs.models
-            ]
-        )
-        self._workers.show(
-            [
-                [str(time.workers), time.kind, duration(time.seconds), usd(time.cost_usd, "–")]
-                for time in costs.workers
-            ]
-        )
-
-    def _show_saved(self, summary: Summary, course: Course) -> None:
-        reused, costs = summary.savings.reused, summary.costs
-        cuts = _most(course.progress.cuts)
-        rows = [[f"cut: {kind.replace('_', ' ')}", f"{n:,}"] for kind, n in cuts]
-        if reused.trials:
-            seconds = duration(reused.wall_seconds)
-            rows.append([f"result of an equal trial, {seconds} long", f"{reused.trials:,}"])
-        if costs.reused:
-            rows.append(["completion of an equal prompt", f"{costs.reused:,}"])
-        if costs.prefix_hit_rate:
-            share = f"{costs.prefix_hit_rate:.0%}"
-            rows.append(["prompt tokens in the cache of the endpoint", share])
-        self._cuts.show(rows)
-
-    def _show_validated(self, summary: Summary, course: Course) -> None:
-        validated = summary.validated
-        measured = number_texts([each.measured.fitness for each in validated])
-        in_search = [each.admitted.fitness if each.admitted else None for each in validated]
-        searched = number_texts(in_search, course.progress.told_apart)
-        self._validated.show(
-            [
-                self._validated_cells(*each)
-                for each in zip(validated, measured, searched, strict=True)
-            ]
-        )
-
-    def _validated_cells(
-        self, validated: ValidatedProgram, measured: str, searched: str
-    ) -> list[Cell]:
-        program, failure = validated.measured.program, validated.failure
-        what = ", ".join(validated.names)
-        return [
-            Link(program[:12], f"/run/{self._run.id}/program/{program}"),
-            failure.kind.value if failure else measured,
-            searched,
-            shown(what or ("of the search" if validated.admitted else "")),
-        ]
-
-    def _show_failures(self, course: Course, messages: dict[str, str]) -> None:
-        rows: list[list[Cell]] = []
-        for kind, n in _most(course.progress.failures):
-            examples = tuple(
-                self._example(each) for each in reversed(course.examples.get(kind, ()))
-            )
-            rows.append([kind, f"{n:,}", shown(messages.get(kind, ""))[:400], examples])
-        self._failures.show(rows)
-
-    def _example(self, failed: FailureExample) -> Link:
-        base = f"/run/{self._run.id}"
-        if failed.program is None:
-            return Link(str(failed.proposal), f"{base}/proposal/{failed.proposal}")
-        return Link(str(failed.proposal), f"{base}/program/{failed.program}")
-
-    def _improvement_rows(self, course: Course) -> list[list[Cell]]:
-        newest = course.improvements[-MOST_SHOWN:]
-        texts = number_texts([best.fitness for best in newest], course.progress.told_apart)
-        return [
-            [
-                f"{best.settled:,}",
-                duration(best.seconds),
-                fitness,
-                best.operator,
-                Link(best.program[:12], f"/run/{self._run.id}/program/{best.program}"),
-            ]
-            for best, fitness in reversed(list(zip(newest, texts, strict=True)))
-        ]
-
-
-def _shares(name: str, column: str, empty: str) -> Grid:
-    counts = ("settled", "entered a cell", "no cell", "cut", "failed", "improvements")
-    return Grid((column, *counts), name=name, empty=empty, numbers=counts)
-
-
-def _share_rows(shares: dict[str, Contribution]) -> list[list[Cell]]:
-    improvements = sum(share.improvements for share in shares.values())
-    return [
-        [
-            name,
-            *(f"{n:,}" for n in (share.settled, share.entered, share.refused)),
-            *(f"{n:,}" for n in (share.cut, share.failed)),
-            f"{share.improvements} ({share.improvements / improvements:.0%})"
-            if improvements
-            else "0",
-        ]
-        for name, share in sorted(shares.items(), key=lambda item: -item[1].settled)
-    ]
-
-
-def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(((str(kind), n) for kind, n in counts.items()), key=lambda item: -item[1])
-
-
-def _counted(count: int, one: str) -> str:
-    return f"{count:,} {one if count == 1 else one + 's'}"
-
 
 def _best(summary: Summary, course: Course) -> _Best | None:
     """Returns the best program: of the tail, unless validation, which SQL alone knows, chose it."""
@@ -505,11 +282,9 @@ def _remark(summary: Summary, best: _Best | None) -> str:
     if best is None:
         return ""
     gains = [
-        f"{difference(best.fitness, seed.fitness):+.4g} on {shown(name)}"
+        f"{above} on {shown(name)}"
         for name, seed in summary.baselines.items()
-        if summary.run.ranking is Ranking.ABSOLUTE
-        and best.fitness is not None
-        and seed.fitness is not None
+        if summary.run.ranking is Ranking.ABSOLUTE and (above := gain(best.fitness, seed.fitness))
     ]
     return "; ".join(gains[:1] + ["chosen by validation"] * best.validated)
 

@@ -15,6 +15,7 @@ from app.dashboard.pages.layout import (
     page,
     say,
     set_text,
+    table,
 )
 from app.dashboard.pages.sources import CHECKED_SECONDS, Sources
 from app.dashboard.pages.text import shown
@@ -43,28 +44,22 @@ class _SystemView:
         self._tiles = Tiles(
             ("places at models", "places in sandboxes", "planning", "ledger", "disk free")
         )
-        heading("Workers")
-        self._workers = Grid(
+        self._workers = table(
+            "Workers",
             ("worker", "queue", "sandbox protections", "fault"),
-            name="Workers",
-            empty="No worker has reported in the last 20 s: `evoq up`, `evoq run` or "
+            "No worker has reported in the last 20 s: `evoq up`, `evoq run` or "
             "`docker compose up` starts them, and `evoq doctor` says what is missing.",
         )
-        heading("Queues")
-        self._queues = Grid(
+        self._queues = table(
+            "Queues",
             ("queue", "waiting messages"),
-            name="Queues",
-            empty="Redis does not answer.",
+            "Redis does not answer.",
             numbers=("waiting messages",),
         )
-        heading("Models")
         empty = "No endpoint was used in the last 10 s."
-        self._models = Grid(("endpoint", "now"), name="Models", empty=empty)
-        heading("In flight")
+        self._models = table("Models", ("endpoint", "now"), empty)
         counts = ("weight", "generating", "evaluating", "leases held", "run out", "begun again")
-        self._flight = Grid(
-            ("run", *counts), name="In flight", empty="No run is running.", numbers=counts
-        )
+        self._flight = table("In flight", ("run", *counts), "No run is running.", numbers=counts)
         heading("Installation")
         say(
             "What `evoq doctor` finds where the dashboard runs, each minute; for sandboxes see "

@@ -5,6 +5,8 @@ import re
 import unicodedata
 from collections.abc import Callable
 
+from app.domain.finite import difference
+
 SHOWN = 200_000
 """Characters that a page shows of a text; the rest is read by `/api`."""
 _HIDDEN = re.compile(
@@ -31,6 +33,18 @@ def _visible(character: str) -> str:
 def as_html(text: str) -> str:
     """Returns HTML that shows the text as it is."""
     return html.escape(shown(text))
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Returns a number of things; `many` is their plural where it is not `one` with an s."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def gain(fitness: float | None, before: float | None) -> str:
+    """Returns how much a fitness is above another one; "" where one of them is not known."""
+    if fitness is None or before is None:
+        return ""
+    return f"{difference(fitness, before):+.4g}"
 
 
 def diff_html(diff: str) -> str:

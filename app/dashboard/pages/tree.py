@@ -9,10 +9,9 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from app.dashboard.pages.layout import keep_live, page, say, set_text
 from app.dashboard.pages.sources import Sources
-from app.dashboard.pages.text import as_html
+from app.dashboard.pages.text import as_html, counted, gain
 from app.dashboard.reads import TreeDocument
 from app.domain.digits import number_texts
-from app.domain.finite import difference
 from app.domain.run import Run
 from app.domain.search.strategy import Ranking
 from app.reports.lineage import TreeBranch, TreeNode, branches
@@ -84,7 +83,7 @@ def _summary(tree: TreeDocument) -> str:
     left = tree.improvements - marked
     newest = f"; {left:,} older or repeated ones are left out" if left else ""
     return (
-        f"{_counted(len(tree.nodes), 'program')} of {tree.measured:,} that were measured: those "
+        f"{counted(len(tree.nodes), 'program')} of {tree.measured:,} that were measured: those "
         f"that were the best of the run when they were measured ({marked:,}, marked by ★{newest}), "
         f"and their ancestors. The first branch leads to the best program; a line that goes "
         f"straight down is parent and child."
@@ -111,8 +110,8 @@ class _Drawing:
         if older:
             first = replace(branch, nodes=older)
             sides = sum(side.size for node in older for side in branch.sides.get(node.program, ()))
-            beside = f", and {_counted(sides, 'program')} beside them" if sides else ""
-            title = f"{_counted(len(older), 'older program')} of this branch{beside}"
+            beside = f", and {counted(sides, 'program')} beside them" if sides else ""
+            title = f"{counted(len(older), 'older program')} of this branch{beside}"
             _lazily(title, partial(self.branch, first))
         parent = older[-1] if older else None
         with ui.element("ol").classes("tree"):
@@ -129,7 +128,7 @@ class _Drawing:
 
     def title(self, branch: TreeBranch) -> str:
         """Returns the line of a branch that is folded."""
-        return f"branch of {_counted(branch.size, 'program')}, best {self.texts[branch.best]}"
+        return f"branch of {counted(branch.size, 'program')}, best {self.texts[branch.best]}"
 
     def _items(self, branch: TreeBranch, parent: TreeNode | None) -> Iterator[str]:
         for node in branch.nodes:
@@ -143,15 +142,12 @@ class _Drawing:
         return f"<details>{summary}{self.branch(side, parent)}</details>"
 
     def _node(self, node: TreeNode, parent: TreeNode | None) -> str:
-        gain = ""
-        if parent is not None and self.comparable:
-            gain = f"{difference(node.fitness, parent.fitness):+.4g}"
         facts = [
-            gain,
+            gain(node.fitness, parent.fitness) if parent is not None and self.comparable else "",
             "seed" if node.ordinal < 0 else node.operator,
             f"island {node.island}",
             "" if node.ordinal < 0 else f"proposal {node.ordinal}",
-            _counted(node.others, "other child", "other children") if node.others else "",
+            counted(node.others, "other child", "other children") if node.others else "",
         ]
         link = f'<a href="/run/{self.run}/program/{node.program}">{node.program[:12]}</a>'
         star = "★ " if node.improvement else ""
@@ -170,7 +166,3 @@ def _lazily(title: str, content: Callable[[], str]) -> None:
                 ui.html(content(), sanitize=False)
 
     box.on("toggle", fill)
-
-
-def _counted(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -5,6 +5,7 @@ that `mutate` draws from.
 """
 
 from app.domain.operator import Operator
+from app.domain.operators.agent import AGENT
 from app.domain.operators.complete import COMPLETE
 from app.domain.operators.diff import DIFF
 from app.domain.operators.directed import DIRECTED
@@ -22,7 +23,7 @@ def operators(optimiser: Optimiser) -> dict[str, Operator]:
     return {
         operator.name: operator
         for operator in (
-            *(SEED, REWRITE, DIFF, FUNCTION, COMPLETE, MEND, DIRECTED, SEARCH, MUTATE),
+            *(SEED, REWRITE, DIFF, FUNCTION, COMPLETE, MEND, DIRECTED, SEARCH, AGENT, MUTATE),
             tuner(optimiser),
         )
     }

@@ -19,13 +19,14 @@ from app.domain.operator import (
     Operator,
     ProgramRecord,
     Prompt,
+    Reads,
     ReplyForm,
 )
 from app.domain.operators.conversation import describer, with_repairs
 from app.domain.prompting.prompts import complete_prompt
 from app.domain.prompting.reply_forms import version_form
 from app.domain.prompting.rules import PromptRules
-from app.domain.prompting.sections import FAILURES, rank
+from app.domain.prompting.sections import PROMPTED, rank
 from app.domain.replies.function_body import read_completed
 from app.domain.source.functions import Function, evolving, find_function
 
@@ -48,7 +49,7 @@ def converse(brief: Brief) -> Conversation:
     ]
 
     def read(reply: Completion, draft: Draft) -> Child:
-        parent, name = brief.known[draft.parents[0]].program, names[draft.ordinal]
+        parent, name = brief.parent(draft).program, names[draft.ordinal]
         number = numbers[draft.ordinal]
         return read_completed(reply, parent, name, number, brief.edit, describer(rules))
 
@@ -66,7 +67,7 @@ _NO_FUNCTION = Failure(
 
 
 def _function_name(brief: Brief, draft: Draft, rules: PromptRules) -> str:
-    parent = brief.known[draft.parents[0]].program
+    parent = brief.parent(draft).program
     return (evolving(parent, rules.function) or "") if parent.language == "python" else ""
 
 
@@ -77,13 +78,13 @@ def _next_version(prompt: Prompt, name: str) -> int:
 
 
 def _form(brief: Brief, draft: Draft, name: str, number: int) -> ReplyForm | None:
-    own = find_function(brief.known[draft.parents[0]].program.source.replace("\r\n", "\n"), name)
+    own = find_function(brief.parent(draft).program.source.replace("\r\n", "\n"), name)
     return None if own is None else version_form(own, number)
 
 
 def _versions(brief: Brief, draft: Draft, name: str, rules: PromptRules) -> list[ProgramRecord]:
     """Returns the programs whose versions the prompt shows: the parent, then the fittest others."""
-    parent = brief.known[draft.parents[0]]
+    parent = brief.parent(draft)
     own = find_function(parent.program.source, name)
     assert own is not None
     records, seen = [parent], {_without_layout(own)}
@@ -104,4 +105,11 @@ def _without_layout(function: Function) -> str:
     return "".join(function.body.split())
 
 
-COMPLETE = Operator("complete", converse, form=True, failures=FAILURES, repairs=True)
+COMPLETE = Operator(
+    "complete",
+    converse,
+    form=True,
+    reads=Reads(failures=PROMPTED.failures),
+    repairs=True,
+    language="python",
+)

@@ -100,7 +100,7 @@ def _repairable(
     if digest in taken:
         return Failure(FailureKind.UNCHANGED, "The run has this program already.")
     taken.add(digest)
-    parent = brief.known[draft.parents[0]].program
+    parent = brief.parent(draft).program
     if child.program.language != "python":
         return None
     faults = new_faults(child.program.source, parent.source)

@@ -3,7 +3,7 @@
 from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Operator
 from app.domain.operators.conversation import describer, with_repairs
 from app.domain.prompting.prompts import diff_prompt
-from app.domain.prompting.sections import ANCESTORS, FAILURES, SIBLINGS
+from app.domain.prompting.sections import PROMPTED
 from app.domain.replies.children import read_edited
 
 
@@ -12,18 +12,10 @@ def converse(brief: Brief) -> Conversation:
     describe = describer(brief.prompts)
 
     def read(reply: Completion, draft: Draft) -> Child:
-        return read_edited(reply, brief.known[draft.parents[0]].program, brief.edit, describe)
+        return read_edited(reply, brief.parent(draft).program, brief.edit, describe)
 
     prompts = [diff_prompt(brief, draft) for draft in brief.drafts]
     return (yield from with_repairs(brief, prompts, read))
 
 
-DIFF = Operator(
-    "diff",
-    converse,
-    form=True,
-    siblings=SIBLINGS,
-    ancestors=ANCESTORS,
-    failures=FAILURES,
-    repairs=True,
-)
+DIFF = Operator("diff", converse, form=True, reads=PROMPTED, repairs=True)

@@ -7,6 +7,7 @@ without a strategist, and for what its reply lacks, the directions are those of 
 """
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 
 from app.domain.evaluation import Failure
 from app.domain.operator import (
@@ -44,7 +45,7 @@ def converse(brief: Brief) -> Conversation:
     describe = describer(brief.prompts)
 
     def read(reply: Completion, draft: Draft) -> Child:
-        return read_rewritten(reply, brief.known[draft.parents[0]].program, brief.edit, describe)
+        return read_rewritten(reply, brief.parent(draft).program, brief.edit, describe)
 
     prompts = [
         directed_prompt(brief, draft, direction)
@@ -85,7 +86,7 @@ def _reviewed(
     for n, reply in zip(fixed, replies, strict=True):
         child = read_rewritten(reply, made[n], brief.edit, describe)
         if isinstance(child, Offspring):
-            parent = brief.known[brief.drafts[n].parents[0]].program
+            parent = brief.parent(brief.drafts[n]).program
             reviewed[n] = with_changes(child, parent, describe, "Full rewrite, fixed")
     return reviewed
 
@@ -101,10 +102,7 @@ def _faults(critique: Completion) -> str:
 DIRECTED = Operator(
     "directed",
     converse,
-    siblings=REWRITE.siblings,
-    ancestors=REWRITE.ancestors,
-    failures=REWRITE.failures,
-    directions=TRIED,
+    reads=replace(REWRITE.reads, directions=TRIED),
     advisers={Role.STRATEGIST: 1, Role.ADVERSARY: 2},
     repairs=True,
     together=True,

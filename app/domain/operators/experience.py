@@ -5,19 +5,18 @@ in the note of a change.  A child with several of them counts for each in part. 
 from the bounded reads of a brief, so nothing is stored for them.
 """
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from random import Random
 
-from app.domain.operator import Brief
+from app.domain.operator import Brief, Reads
 from app.domain.operators.tree_edits import Change
 from app.domain.program import Program
-from app.domain.source.syntax import SHARED, tree_or_none
+from app.domain.source.syntax import FUNCTION_NODES, SHARED, top_level
 
-SIBLINGS, ANCESTORS, FAILURES = 16, 2, 32
-"""Most children that succeeded, ancestors, and failed children that an experience is made from."""
+EXPERIENCE = Reads(siblings=16, ancestors=2, failures=32)
+"""The facts from which an experience is made; siblings are children that succeeded."""
 _DRAWS = 10
 _BENEFIT = 1.0
 """Successes that each is credited with before there are any."""
@@ -106,12 +105,11 @@ def _places(lines: Sequence[str], program: Program) -> list[str]:
 @lru_cache(maxsize=SHARED)
 def _functions(text: str) -> Mapping[str, str]:
     """Returns the line of a text, without white space around it, to its outermost function."""
-    tree = tree_or_none(text)
     lines = text.splitlines()
     return {
         lines[number].strip(): node.name
-        for node in (tree.body if tree is not None else ())
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in top_level(text)
+        if isinstance(node, FUNCTION_NODES)
         for number in range(node.lineno - 1, node.end_lineno or node.lineno)
     }
 

@@ -10,7 +10,7 @@ from random import Random
 from app.domain.operator import Brief, Child, Completion, Conversation, Draft, Operator
 from app.domain.operators.conversation import describer, with_repairs
 from app.domain.prompting.prompts import function_prompt, rewrite_prompt
-from app.domain.prompting.sections import ANCESTORS, FAILURES, SIBLINGS
+from app.domain.prompting.sections import PROMPTED
 from app.domain.replies.children import read_rewritten
 from app.domain.replies.definition import read_definition
 from app.domain.source.definitions import Definition, changeable_definitions
@@ -22,7 +22,7 @@ def converse(brief: Brief) -> Conversation:
     focuses = {draft.ordinal: draw_focus(brief, draft) for draft in brief.drafts}
 
     def read(reply: Completion, draft: Draft) -> Child:
-        parent, focus = brief.known[draft.parents[0]].program, focuses[draft.ordinal]
+        parent, focus = brief.parent(draft).program, focuses[draft.ordinal]
         if focus is None:
             return read_rewritten(reply, parent, brief.edit, describe)
         return read_definition(reply, parent, focus, brief.edit, describe)
@@ -42,7 +42,7 @@ def draw_focus(brief: Brief, draft: Draft) -> Definition | None:
     It is drawn by length, so that each line of the parent is changed as often as another; once for
     drafts of the same programs, whose prompts are samples of one text.
     """
-    definitions = changeable_definitions(brief.known[draft.parents[0]].program)
+    definitions = changeable_definitions(brief.parent(draft).program)
     if not definitions:
         return None
     shown = draft.parents, draft.inspirations
@@ -51,12 +51,4 @@ def draw_focus(brief: Brief, draft: Draft) -> Definition | None:
     return rng.choices(definitions, [each.lines for each in definitions])[0]
 
 
-FUNCTION = Operator(
-    "function",
-    converse,
-    form=True,
-    siblings=SIBLINGS,
-    ancestors=ANCESTORS,
-    failures=FAILURES,
-    repairs=True,
-)
+FUNCTION = Operator("function", converse, form=True, reads=PROMPTED, repairs=True)

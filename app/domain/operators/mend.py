@@ -6,6 +6,7 @@ known or long.  Where no program of the island failed lately, the operator does 
 does.
 """
 
+from dataclasses import replace
 from random import Random
 
 from app.domain.evaluation import Failure, FailureKind
@@ -69,7 +70,7 @@ def converse(brief: Brief) -> Conversation:
             child = read_definition(reply, broken, focus, brief.edit, describe)
         if isinstance(child, Failure):
             return child
-        return with_changes(child, brief.known[draft.parents[0]].program, describe, "Mended")
+        return with_changes(child, brief.parent(draft).program, describe, "Mended")
 
     prompts = [
         mend_prompt(brief, draft, failed)
@@ -100,9 +101,6 @@ MEND = Operator(
     "mend",
     converse,
     aim=failed_lately,
-    mends=True,
-    siblings=FUNCTION.siblings,
-    ancestors=FUNCTION.ancestors,
-    failures=FUNCTION.failures,
+    reads=replace(FUNCTION.reads, mended=True),
     repairs=True,
 )

@@ -19,16 +19,10 @@ from app.domain.operator import (
     ProgramRecord,
 )
 from app.domain.operators import data_edits, expression_edits, statement_edits
-from app.domain.operators.experience import (
-    ANCESTORS,
-    FAILURES,
-    SIBLINGS,
-    Experience,
-    experience,
-)
+from app.domain.operators.experience import EXPERIENCE, Experience, experience
 from app.domain.operators.expression_edits import donors
 from app.domain.operators.tree_edits import Change, Donor, EditTarget, TreeEdit
-from app.domain.program import Program, fingerprint
+from app.domain.program import Program, fingerprint, parses
 from app.domain.source.regions import enforce
 from app.domain.source.sites import SourceTree, sites
 from app.domain.source.syntax import UNPARSABLE, remembered, syntax_fault, unbound_names
@@ -65,15 +59,10 @@ def converse(brief: Brief) -> Conversation:
 
 def mutated(brief: Brief, draft: Draft) -> Child:
     """Returns a draft's parent after one to three edits; equal briefs give equal children."""
-    parent = brief.known[draft.parents[0]].program
-    if parent.language != "python":
-        return Failure(
-            FailureKind.NO_CODE,
-            f"The operator 'mutate' edits Python, and this program is {parent.language!r}.",
-        )
-    fault = syntax_fault(parent.source)
-    if fault is not None:
-        return Failure(FailureKind.SYNTAX, f"The parent does not parse: {fault}")
+    parent = brief.parent(draft).program
+    failure = unreadable(parent, "The operator 'mutate' edits")
+    if failure is not None:
+        return failure
     rng = brief.rng(f"mutate/{draft.ordinal}")
     inspirations = rng.sample(draft.inspirations, min(_INSPIRATIONS, len(draft.inspirations)))
     foreign = [donor for program in inspirations for donor in _donors(brief.known[program])]
@@ -90,6 +79,17 @@ def mutated(brief: Brief, draft: Draft) -> Child:
     return Failure(
         FailureKind.UNCHANGED, f"No edit made a new program of its parent in {_ATTEMPTS} attempts."
     )
+
+
+def unreadable(parent: Program, reader: str) -> Failure | None:
+    """Returns the failure of an operator that reads Python with another parent; None for Python."""
+    if parent.language != "python":
+        text = f"{reader} Python, and this program is {parent.language!r}."
+        return Failure(FailureKind.NO_CODE, text)
+    fault = syntax_fault(parent.source)
+    if fault is None:
+        return None
+    return Failure(FailureKind.SYNTAX, f"The parent does not parse: {fault}")
 
 
 def _edited(
@@ -144,9 +144,7 @@ def _target(text: str, foreign: list[Donor], rng: Random) -> EditTarget:
 
 def _donors(record: ProgramRecord) -> list[Donor]:
     program = record.program
-    if program.language != "python" or syntax_fault(program.source) is not None:
-        return []
-    return donors(sites(SourceTree.of(program.source)))
+    return donors(sites(SourceTree.of(program.source))) if parses(program) else []
 
 
 def _sound(parent: Program, child: Program, brief: Brief, suspected: frozenset[str]) -> bool:
@@ -162,11 +160,4 @@ def _sound(parent: Program, child: Program, brief: Brief, suspected: frozenset[s
     return unbound_names(child.source) <= suspected
 
 
-MUTATE = Operator(
-    "mutate",
-    converse,
-    asks_model=False,
-    siblings=SIBLINGS,
-    ancestors=ANCESTORS,
-    failures=FAILURES,
-)
+MUTATE = Operator("mutate", converse, asks_model=False, reads=EXPERIENCE, language="python")

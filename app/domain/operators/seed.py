@@ -6,7 +6,7 @@ from app.domain.operator import Brief, Conversation, Offspring, Operator
 def converse(brief: Brief) -> Conversation:
     """Returns each draft's first parent as its child."""
     yield from ()
-    return [Offspring(brief.known[draft.parents[0]].program) for draft in brief.drafts]
+    return [Offspring(brief.parent(draft).program) for draft in brief.drafts]
 
 
 SEED = Operator("seed", converse, asks_model=False, together=True)

@@ -5,10 +5,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 from random import Random
 
-from app.domain.operators.tree_edits import Change, EditTarget
+from app.domain.operators.tree_edits import Change, EditTarget, spliced
 from app.domain.source.kinds import Kinds
 from app.domain.source.sites import SourceTree
-from app.domain.source.syntax import argument_names, bound_names, nodes, statements
+from app.domain.source.syntax import (
+    FUNCTION_NODES,
+    argument_names,
+    bound_names,
+    nodes,
+    statements,
+)
 
 _MOVABLE = ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Expr | ast.If | ast.For | ast.While
 
@@ -31,9 +37,7 @@ def delete(target: EditTarget, rng: Random) -> Change | None:
     if not places:
         return None
     chosen = rng.choice(places)
-    first, end = _line_span(source, chosen)
-    text = source.encoded[:first] + source.encoded[end:]
-    return Change(text.decode(), f"line {chosen.lineno}: deleted", chosen.lineno)
+    return spliced(source, _line_span(source, chosen), b"", "deleted", chosen.lineno)
 
 
 def duplicate(target: EditTarget, rng: Random) -> Change | None:
@@ -49,8 +53,8 @@ def duplicate(target: EditTarget, rng: Random) -> Change | None:
         return None
     chosen = rng.choice(places)
     first, end = _line_span(source, chosen)
-    text = source.encoded[:end] + source.encoded[first:end] + source.encoded[end:]
-    return Change(text.decode(), f"line {chosen.lineno}: duplicated", chosen.lineno)
+    again = source.encoded[first:end]
+    return spliced(source, (end, end), again, "duplicated", chosen.lineno)
 
 
 def reorder(target: EditTarget, rng: Random) -> Change | None:
@@ -86,10 +90,9 @@ def swap_augmented(target: EditTarget, rng: Random) -> Change | None:
         return None
     chosen = rng.choice(places)
     kinds = [kind for kind in (ast.Add, ast.Sub, ast.Mult) if not isinstance(chosen.op, kind)]
-    first, end = source.span(chosen)
     new = ast.unparse(ast.AugAssign(chosen.target, rng.choice(kinds)(), chosen.value))
-    text = source.encoded[:first] + new.encode() + source.encoded[end:]
-    return Change(text.decode(), f"line {chosen.lineno}: becomes {new[:60]}", chosen.lineno)
+    note = f"becomes {new[:60]}"
+    return spliced(source, source.span(chosen), new.encode(), note, chosen.lineno)
 
 
 def _binds_first(source: SourceTree, statement: ast.stmt) -> bool:
@@ -100,7 +103,7 @@ def _binds_first(source: SourceTree, statement: ast.stmt) -> bool:
         (
             node
             for node in statements(source.tree)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            if isinstance(node, FUNCTION_NODES)
             and node.lineno < statement.lineno <= (node.end_lineno or 0)
         ),
         key=lambda node: (node.end_lineno or 0) - node.lineno,
@@ -167,7 +170,7 @@ def _bodies(tree: ast.Module) -> list[list[ast.stmt]]:
     """Returns every list of statements inside functions, in the order of `ast.walk`."""
     bodies: list[list[ast.stmt]] = []
     for function in statements(tree):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(function, FUNCTION_NODES):
             _collect(function.body, bodies)
     return bodies
 

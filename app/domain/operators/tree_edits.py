@@ -71,6 +71,13 @@ def replaced(target: EditTarget, pairs: Sequence[tuple[Site, ast.expr]], note: s
     return Change(target.source.replaced(pairs), f"line {line}: {note}", line)
 
 
+def spliced(source: SourceTree, span: tuple[int, int], new: bytes, note: str, line: int) -> Change:
+    """Returns the change of a program that puts other bytes in the place of a span."""
+    first, end = span
+    text = source.encoded[:first] + new + source.encoded[end:]
+    return Change(text.decode(), f"line {line}: {note}", line)
+
+
 def shown(node: ast.expr) -> str:
     """Returns an expression's text, cut for a note."""
     return cut(ast.unparse(node))

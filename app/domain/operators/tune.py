@@ -14,7 +14,7 @@ from math import log
 from random import Random
 from typing import NamedTuple, TypeAlias
 
-from app.domain.evaluation import Failure, FailureKind
+from app.domain.evaluation import Failure
 from app.domain.operator import (
     Aim,
     Brief,
@@ -27,12 +27,12 @@ from app.domain.operator import (
     Population,
     ProgramRecord,
 )
-from app.domain.operators.experience import ANCESTORS, FAILURES, SIBLINGS
-from app.domain.operators.mutate import mutated
-from app.domain.program import Program
+from app.domain.operators.experience import EXPERIENCE
+from app.domain.operators.mutate import mutated, unreadable
+from app.domain.program import Program, parses
 from app.domain.replies.children import as_child
 from app.domain.source.sites import Site, SourceTree, sites
-from app.domain.source.syntax import literal, number, syntax_fault, with_replaced
+from app.domain.source.syntax import literal, number, with_replaced
 
 POINTS = 128
 _DIMENSIONS = 40
@@ -102,10 +102,8 @@ def tuner(optimiser: Optimiser) -> Operator:
         asks_model=False,
         aim=best_skeleton,
         family=family,
-        siblings=SIBLINGS,
-        points=POINTS,
-        ancestors=ANCESTORS,
-        failures=FAILURES,
+        reads=replace(EXPERIENCE, points=POINTS),
+        language="python",
     )
 
 
@@ -119,15 +117,20 @@ def best_skeleton(population: Population, rng: Random) -> Aim | None:  # noqa: A
     programs = population.programs([elite.program for elite in elites])
     seen: set[str] = set()
     for elite in elites:
-        program = programs[elite.program]
-        name = family(program)
-        if not name or name in seen:
-            continue
-        seen.add(name)
-        patience = _patience(min(len(numbers(program)), _DIMENSIONS))
-        if population.born_since(name, elite.program, patience) < patience:
-            return Aim(elite.program, elite.generation + 1)
+        for view in _views(programs[elite.program]):
+            name = family(view)
+            if not name or name in seen:
+                continue
+            seen.add(name)
+            patience = _patience(min(len(numbers(view)), _DIMENSIONS))
+            if population.born_since(name, elite.program, patience) < patience:
+                return Aim(elite.program, elite.generation + 1)
     return None
+
+
+def _views(program: Program) -> list[Program]:
+    """Returns the program with each of its files in focus."""
+    return [program.focused(file.path) for file in program.files]
 
 
 def _patience(dimensions: int) -> int:
@@ -139,25 +142,25 @@ def _patience(dimensions: int) -> int:
 
 
 def family(program: Program) -> str:
-    """Returns a digest of a program's skeleton; "" for a program that cannot be tuned."""
-    if program.language != "python" or syntax_fault(program.source) is not None:
+    """Returns a digest of a program's skeleton; "" for a program that cannot be tuned.
+
+    Of several files, the skeleton is that of the one in focus, beside the others as they are.
+    """
+    if not parses(program):
         return ""
     source = SourceTree.of(program.source)
-    return sha256(_skeleton(source).encode()).hexdigest()[:16] if _tunable(source) else ""
+    beside = "".join(f"{file.path} {file.digest}\n" for file in program.others)
+    whole = f"{_skeleton(source)}{beside}".encode()
+    return sha256(whole).hexdigest()[:16] if _tunable(source) else ""
 
 
 def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
     """Returns a draft's parent with its numbers moved to the point that the optimiser chooses."""
-    record = brief.known[draft.parents[0]]
+    record = brief.parent(draft)
     parent = record.program
-    if parent.language != "python":
-        return Failure(
-            FailureKind.NO_CODE,
-            f"The operator 'tune' reads Python, and this program is {parent.language!r}.",
-        )
-    fault = syntax_fault(parent.source)
-    if fault is not None:
-        return Failure(FailureKind.SYNTAX, f"The parent does not parse: {fault}")
+    failure = unreadable(parent, "The operator 'tune' reads")
+    if failure is not None:
+        return failure
     origin = numbers(parent)
     if not origin:
         # A mutation may add numbers.
@@ -180,8 +183,7 @@ def tuned(brief: Brief, draft: Draft, optimiser: Optimiser) -> Child:
 
 def tunable_numbers(program: Program) -> int:
     """Returns how many numbers of a program may be tuned; 0 for one that is not Python."""
-    readable = program.language == "python" and syntax_fault(program.source) is None
-    return len(numbers(program)) if readable else 0
+    return len(numbers(program)) if parses(program) else 0
 
 
 def numbers(program: Program) -> list[int | float]:

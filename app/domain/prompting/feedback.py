@@ -10,7 +10,6 @@ from the ledger and not from the report.  Artifacts of the evaluator are shown: 
 
 import builtins
 import re
-from typing import assert_never
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import FailedChild
@@ -18,6 +17,18 @@ from app.domain.operator import FailedChild
 CAPTURED = frozenset(("stdout", "stderr"))
 """Artifacts that hold the output of the program rather than a choice of the evaluator."""
 
+_PHRASES = {
+    FailureKind.RUNTIME: "it raised an exception, or ended by itself",
+    FailureKind.TIMEOUT: "it was not done in time",
+    FailureKind.MEMORY: "it took more memory than it may",
+    FailureKind.OUTPUT_LIMIT: "it wrote more than it may",
+    FailureKind.INVALID_SIGNATURE: "a function is missing, or takes other arguments",
+    FailureKind.INVALID_RESULT: "what it returned cannot be scored",
+    FailureKind.SANDBOX_VIOLATION: "it tried what no program may do",
+    FailureKind.SYNTAX: "it does not compile",
+    FailureKind.IMPORT_BLOCKED: "it imports what it may not, or what is not there",
+}
+"""Failures of a program in words; a failure of a reply is shown by its name."""
 _CLASS = re.compile(r"([A-Za-z_]\w{0,79})(?=:|\s|\Z)")
 _FRAME = re.compile(r"^program line (\d{1,7}), in ", re.MULTILINE)
 _DETAIL_CHARS = 600
@@ -35,7 +46,7 @@ def failure_text(failed: FailedChild, *, messages: bool) -> str:
     # The detail is Evoqueue's own text about the reply and the parent.
     if failed.program is None:
         return _clipped(detail or kind.value)
-    phrase = _phrase(kind)
+    phrase = _PHRASES[kind] if kind in _PHRASES else kind.value.replace("_", " ")
     if failed.cases:
         phrase += f", on {', '.join(failed.cases)}"
     if messages:
@@ -54,38 +65,6 @@ def quotable_artifacts(failed: FailedChild, *, messages: bool) -> dict[str, str]
 def failing_lines(failure: Failure) -> list[int]:
     """Returns the lines of the program, from 1, that a traceback names; innermost last."""
     return [int(number) for number in _FRAME.findall(failure.detail)]
-
-
-def _phrase(kind: FailureKind) -> str:
-    match kind:
-        case FailureKind.RUNTIME:
-            return "it raised an exception, or ended by itself"
-        case FailureKind.TIMEOUT:
-            return "it was not done in time"
-        case FailureKind.MEMORY:
-            return "it took more memory than it may"
-        case FailureKind.OUTPUT_LIMIT:
-            return "it wrote more than it may"
-        case FailureKind.INVALID_SIGNATURE:
-            return "a function is missing, or takes other arguments"
-        case FailureKind.INVALID_RESULT:
-            return "what it returned cannot be scored"
-        case FailureKind.SANDBOX_VIOLATION:
-            return "it tried what no program may do"
-        case FailureKind.SYNTAX:
-            return "it does not compile"
-        case FailureKind.IMPORT_BLOCKED:
-            return "it imports what it may not, or what is not there"
-        case (
-            FailureKind.NO_CODE
-            | FailureKind.BAD_EDIT
-            | FailureKind.UNCHANGED
-            | FailureKind.REFUSED
-            | FailureKind.TOO_LONG
-        ):
-            return kind.value.replace("_", " ")
-        case _:
-            assert_never(kind)
 
 
 def _class_name(detail: str, source: str) -> str:

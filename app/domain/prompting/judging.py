@@ -20,6 +20,8 @@ from app.domain.evaluation import COMBINED, Evaluation, fitness, merged_metrics
 from app.domain.operator import Completion, Prompt, Role
 from app.domain.program import Program
 from app.domain.prompting.rules import PromptRules
+from app.domain.prompting.sections import numbers
+from app.domain.prompting.templates import EVALUATION, system_text
 from app.domain.replies.reasoning import without_thoughts
 
 STAGE = "judged"
@@ -71,12 +73,12 @@ def judge_prompts(
 ) -> list[Prompt]:
     """Returns one prompt for each judge, in the order of the panel."""
     metrics = merged_metrics(judged.program.id, judged.evaluations)
-    text = rules.template("evaluation").format(
+    text = EVALUATION.current(rules).format(
         current_program=judged.program.source.rstrip("\n"),
         language=judged.program.language,
-        metrics=", ".join(f"{name} {value:.6g}" for name, value in metrics.items()) or "none",
+        metrics=numbers(metrics) or "none",
     )
-    system = rules.system(instructions)
+    system = system_text(rules, instructions)
     return [
         Prompt(system, text, judged.sample, Role.JUDGE, model=judge.model) for judge in judges.panel
     ]

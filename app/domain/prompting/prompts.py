@@ -20,20 +20,32 @@ from app.domain.operator import (
     Role,
 )
 from app.domain.program import Program
+from app.domain.prompting import templates
+from app.domain.prompting.beside import beside
 from app.domain.prompting.directions import PACKAGED, tried_text
 from app.domain.prompting.directions import shown as shown_direction
+from app.domain.prompting.filling import Filler, Template
 from app.domain.prompting.reply_forms import definition_form, edits_form, program_form
 from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.sections import (
-    Sections,
-    TemplateFiller,
+    ANCESTRY,
+    ARTIFACTS,
+    ATTEMPTS,
+    EVOLUTION_HISTORY,
+    FAILURES,
+    FITTEST,
+    HISTORY,
+    SECTIONS,
+    AnySection,
+    Shown,
+    everything,
     focus,
     numbers,
     rank,
     score,
-    sections,
 )
 from app.domain.prompting.tokens import fits
+from app.domain.replies.agent_files import agent_files
 from app.domain.replies.reasoning import without_thoughts
 from app.domain.source.definitions import Definition, outline
 from app.domain.source.functions import versions
@@ -52,38 +64,36 @@ _WARMER = 0.4
 # A program that takes more than half of the budget of tokens is shown in outline.
 _LONG_PROGRAM_SHARE = 2
 
-WriteUserText = Callable[[Sections, TemplateFiller], str]
-"""Returns the user text of a prompt with these sections."""
+Write = Callable[[Shown, Filler], str]
+"""Returns the user text of a prompt that shows these sections."""
 
 
 def diff_prompt(brief: Brief, draft: Draft) -> Prompt:
     """Returns the prompt that asks for SEARCH/REPLACE blocks."""
-    prompt = within_budget(brief, draft, lambda shown, filler: _user("diff_user", shown, filler))
-    parent = brief.known[draft.parents[0]].program
-    return replace(prompt, form=edits_form(parent, brief.edit))
+    prompt = _of_everything(brief, draft, templates.DIFF_USER, invited=True)
+    return replace(prompt, form=edits_form(brief.parent(draft).program, brief.edit))
 
 
 def rewrite_prompt(brief: Brief, draft: Draft) -> Prompt:
     """Returns the prompt that asks for the whole program."""
-    name = _rewrite_template(brief, draft)
-    prompt = within_budget(brief, draft, lambda shown, filler: _user(name, shown, filler))
-    return replace(prompt, form=program_form(brief.known[draft.parents[0]].program))
+    prompt = _of_everything(brief, draft, _rewrite_template(brief, draft), invited=True)
+    return replace(prompt, form=program_form(brief.parent(draft).program))
 
 
-def _rewrite_template(brief: Brief, draft: Draft) -> str:
-    """Returns the name of the template that asks for a draft's whole program.
+def _rewrite_template(brief: Brief, draft: Draft) -> Template:
+    """Returns the template that asks for a draft's whole program.
 
     A replaced `full_rewrite_user` is meant for every such prompt, except those whose own template
     is replaced as well.
     """
-    name = "full_rewrite_user"
+    template = templates.FULL_REWRITE_USER
     if brief.by_task and draft.role is Role.REFINER:
-        name = "refine_user"
+        template = templates.REFINE_USER
     elif brief.by_task and draft.generation == 1 and not draft.inspirations:
-        name = "scratch_user"
+        template = templates.SCRATCH_USER
     replaced = brief.prompts.templates
-    meant = name in replaced or "full_rewrite_user" not in replaced
-    return name if meant else "full_rewrite_user"
+    meant = template.name in replaced or templates.FULL_REWRITE_USER.name not in replaced
+    return template if meant else templates.FULL_REWRITE_USER
 
 
 def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:
@@ -91,23 +101,15 @@ def function_prompt(brief: Brief, draft: Draft, focus: Definition) -> Prompt:
 
     A program that leaves too little room for its history is shown in outline.
     """
-    parent = brief.known[draft.parents[0]].program
-    source = _shown(parent.source, focus, brief.prompts)
-
-    def write(shown: Sections, filler: TemplateFiller) -> str:
-        return _user(
-            "function_user",
-            shown,
-            filler,
-            function=focus.name,
-            current_program=source,
-        )
-
-    prompt = within_budget(brief, draft, write)
+    parent = brief.parent(draft).program
+    source = _outlined(parent.source, focus, brief.prompts)
+    prompt = _of_everything(
+        brief, draft, templates.FUNCTION_USER, function=focus.name, current_program=source
+    )
     return replace(prompt, form=definition_form(parent, focus), warmer=_FUNCTION_WARMER)
 
 
-def _shown(source: str, focus: Definition, rules: PromptRules) -> str:
+def _outlined(source: str, focus: Definition, rules: PromptRules) -> str:
     """Returns a program as a prompt about one definition shows it: in outline where it is long."""
     if not fits(source, rules.max_prompt_tokens // _LONG_PROGRAM_SHARE):
         source = outline(source, [focus])
@@ -116,52 +118,49 @@ def _shown(source: str, focus: Definition, rules: PromptRules) -> str:
 
 def strategist_prompt(brief: Brief) -> Prompt:
     """Returns the prompt that asks for a direction for each draft of a cohort."""
-    first = brief.drafts[0]
-
-    def write(shown: Sections, filler: TemplateFiller) -> str:
-        tried = tried_text(brief.tried) or "None yet.\n"
-        return _user("strategist_user", shown, filler, count=str(len(brief.drafts)), tried=tried)
-
-    return replace(within_budget(brief, first, write), role=Role.STRATEGIST)
+    tried = tried_text(brief.tried) or "None yet.\n"
+    count = str(len(brief.drafts))
+    prompt = _of_everything(
+        brief, brief.drafts[0], templates.STRATEGIST_USER, count=count, tried=tried
+    )
+    return replace(prompt, role=Role.STRATEGIST)
 
 
 def directed_prompt(brief: Brief, draft: Draft, direction: Direction) -> Prompt:
     """Returns the prompt that asks for the whole program, improved in a direction."""
 
-    def write(shown: Sections, filler: TemplateFiller) -> str:
-        user = _user("full_rewrite_user", shown, filler)
-        return user + filler.filled("direction_user", {"direction": shown_direction(direction)})
+    def write(shown: Shown, filler: Filler) -> str:
+        user = _user(templates.FULL_REWRITE_USER, shown, filler)
+        return user + filler.fill(templates.DIRECTION_USER, direction=shown_direction(direction))
 
-    return replace(within_budget(brief, draft, write), direction=direction)
+    prompt = within_budget(brief, draft, write, everything(brief, draft))
+    return replace(prompt, direction=direction)
 
 
 def critique_prompt(brief: Brief, draft: Draft, child: Program, direction: Direction) -> Prompt:
     """Returns the prompt that asks for the faults of a child."""
-    return replace(_about(brief, draft, child, direction, "critique_user"), role=Role.ADVERSARY)
+    prompt = _of_one_program(
+        brief,
+        draft,
+        templates.CRITIQUE_USER,
+        current_program=child.source.rstrip("\n"),
+        direction=shown_direction(direction),
+    )
+    return replace(prompt, role=Role.ADVERSARY)
 
 
 def fix_prompt(
     brief: Brief, draft: Draft, child: Program, direction: Direction, critique: str
 ) -> Prompt:
     """Returns the prompt that asks for a child without the faults that its critique names."""
-    return _about(brief, draft, child, direction, "fix_user", critique=critique)
-
-
-def _about(
-    brief: Brief, draft: Draft, child: Program, direction: Direction, name: str, **more: str
-) -> Prompt:
-    """Returns a prompt about a child, with no other program."""
-
-    def write(shown: Sections, filler: TemplateFiller) -> str:
-        values = {
-            "language": filler.language,
-            "current_program": child.source.rstrip("\n"),
-            "direction": shown_direction(direction),
-            "left_out": left_out(shown),
-        }
-        return filler.filled(name, values | more)
-
-    return within_budget(brief, draft, write, Sections(brief.known[draft.parents[0]]))
+    return _of_one_program(
+        brief,
+        draft,
+        templates.FIX_USER,
+        current_program=child.source.rstrip("\n"),
+        direction=shown_direction(direction),
+        critique=critique,
+    )
 
 
 def complete_prompt(
@@ -175,22 +174,16 @@ def complete_prompt(
       name: The function.
       programs: The programs whose versions are shown, the parent included; the last is cut first.
     """
-    everything = sections(brief, draft)
-    parent = everything.parent
-    others = tuple(record for record in programs if record.program != parent.program)
+    parent = brief.parent(draft)
+    others = [record for record in programs if record.program != parent.program]
 
-    def write(shown: Sections, filler: TemplateFiller) -> str:
-        ranked = [record.program for record in sorted((parent, *shown.top), key=rank)]
-        values = {
-            "language": filler.language,
-            "function": name,
-            "versions": versions(parent.program, ranked, name).rstrip("\n"),
-            "failures": filler.failures(shown.failures),
-            "left_out": left_out(shown),
-        }
-        return filler.filled("complete_user", values)
+    def write(shown: Shown, filler: Filler) -> str:
+        ranked = [record.program for record in sorted((parent, *FITTEST.items(shown)), key=rank)]
+        texts = versions(parent.program, ranked, name).rstrip("\n")
+        values = _values(shown, filler, FAILURES)
+        return filler.fill(templates.COMPLETE_USER, **values, function=name, versions=texts)
 
-    shown = Sections(parent, top=others, failures=everything.failures)
+    shown = FITTEST.put(FAILURES.fill(Shown(parent), brief, draft), others)
     return replace(within_budget(brief, draft, write, shown), warmer=_FUNCTION_WARMER)
 
 
@@ -201,18 +194,9 @@ def mend_prompt(brief: Brief, draft: Draft, failed: FailedChild) -> Prompt:
     """
     assert failed.program is not None
     source = failed.program.source.rstrip("\n")
-
-    def write(shown: Sections, filler: TemplateFiller) -> str:
-        values = {
-            "language": filler.language,
-            "failed_program": source,
-            "failures": filler.failures(shown.failures),
-            "left_out": left_out(shown),
-        }
-        return filler.filled("mend_user", values)
-
-    parent = brief.known[draft.parents[0]]
-    prompt = within_budget(brief, draft, write, Sections(parent, failures=(failed,)))
+    prompt = _of_one_program(
+        brief, draft, templates.MEND_USER, failed, invited=True, failed_program=source
+    )
     return replace(prompt, form=edits_form(failed.program, brief.edit))
 
 
@@ -224,22 +208,16 @@ def mend_function_prompt(
     It shows the child, in outline where it is long, and its failure, and no other program.
     """
     assert failed.program is not None
-    program = failed.program
-    source = _shown(program.source, focus, brief.prompts)
-
-    def write(shown: Sections, filler: TemplateFiller) -> str:
-        values = {
-            "language": filler.language,
-            "failed_program": source,
-            "failures": filler.failures(shown.failures),
-            "function": focus.name,
-            "left_out": left_out(shown),
-        }
-        return filler.filled("mend_function_user", values)
-
-    parent = brief.known[draft.parents[0]]
-    prompt = within_budget(brief, draft, write, Sections(parent, failures=(failed,)))
-    return replace(prompt, form=definition_form(program, focus))
+    source = _outlined(failed.program.source, focus, brief.prompts)
+    prompt = _of_one_program(
+        brief,
+        draft,
+        templates.MEND_FUNCTION_USER,
+        failed,
+        failed_program=source,
+        function=focus.name,
+    )
+    return replace(prompt, form=definition_form(failed.program, focus))
 
 
 def again_prompt(brief: Brief, first: Prompt) -> Prompt | None:
@@ -250,8 +228,8 @@ def again_prompt(brief: Brief, first: Prompt) -> Prompt | None:
     """
     purpose = f"again/{first.sample}"
     direction = brief.rng(purpose).choice(PACKAGED)
-    values = {"direction": shown_direction(direction)}
-    user = first.user + _filler(brief, purpose).filled("again_user", values)
+    filler = _filler(brief, purpose)
+    user = first.user + filler.fill(templates.AGAIN_USER, direction=shown_direction(direction))
     if not fits(first.system + user, brief.prompts.max_prompt_tokens):
         return None
     return replace(first, user=user, warmer=first.warmer + _WARMER)
@@ -267,10 +245,13 @@ def repair_prompt(
     """
     rules = brief.prompts
     for most in (max(_QUOTED_CHARS, len(first.user) // _QUOTED_SHARE), _QUOTED_CHARS_AT_LEAST):
-        quoted = _quoted(reply, most)
-        values = {"reply": quoted, "failure": failure.kind.value, "detail": failure.detail}
         filler = _filler(brief, f"repair/{first.sample}")
-        user = first.user + filler.filled("repair_user", values)
+        user = first.user + filler.fill(
+            templates.REPAIR_USER,
+            reply=_quoted(reply, most),
+            failure=failure.kind.value,
+            detail=failure.detail,
+        )
         if fits(first.system + user, rules.max_prompt_tokens):
             return replace(first, user=user)
     return None
@@ -282,24 +263,75 @@ def _quoted(reply: Completion, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}\n[...]\n{text[-most // 2 :]}"
 
 
+def agent_prompt(brief: Brief, draft: Draft) -> Prompt:
+    """Returns the task of an agent, which works in a folder with the parent's files."""
+    parent = brief.parent(draft)
+
+    def write(shown: Shown, filler: Filler) -> str:
+        values = _values(shown, filler, ATTEMPTS, ANCESTRY, FAILURES, ARTIFACTS)
+        files = "".join(f"- {file.path}\n" for file in agent_files(parent.program))
+        score_text, metrics = score(parent), numbers(parent.metrics) or "none"
+        return filler.fill(
+            templates.AGENT_USER, **values, files=files, fitness_score=score_text, metrics=metrics
+        )
+
+    prompt = within_budget(brief, draft, write, everything(brief, draft))
+    return replace(prompt, role=Role.AGENT, program=parent.program)
+
+
+def _of_everything(
+    brief: Brief, draft: Draft, template: Template, *, invited: bool = False, **more: str
+) -> Prompt:
+    """Returns a prompt that shows every section."""
+
+    def write(shown: Shown, filler: Filler) -> str:
+        return _user(template, shown, filler, **more)
+
+    return within_budget(brief, draft, write, everything(brief, draft), invited=invited)
+
+
+def _of_one_program(
+    brief: Brief,
+    draft: Draft,
+    template: Template,
+    failed: FailedChild | None = None,
+    *,
+    invited: bool = False,
+    **more: str,
+) -> Prompt:
+    """Returns a prompt about the one program among its values, and the failure of that program."""
+
+    def write(shown: Shown, filler: Filler) -> str:
+        sections = () if failed is None else (FAILURES,)
+        return filler.fill(template, **_values(shown, filler, *sections), **more)
+
+    shown = Shown(brief.parent(draft))
+    if failed is not None:
+        shown = FAILURES.put(shown, [failed])
+    return within_budget(brief, draft, write, shown, invited=invited)
+
+
 def within_budget(
-    brief: Brief, draft: Draft, write: WriteUserText, shown: Sections | None = None
+    brief: Brief, draft: Draft, write: Write, shown: Shown, *, invited: bool = False
 ) -> Prompt:
     """Returns a draft's prompt, with its least useful items cut until it is short enough.
 
-    Where nothing is left to cut, the prompt stays too long: the program itself is never cut.
+    Where nothing is left to cut, the prompt stays too long: the program itself is never cut.  The
+    files beside the one in focus stand before the user text.
 
     Args:
       brief: The brief of the draft's cohort.
       draft: The draft of the child.
       write: Writes the user text.
-      shown: The sections; None for everything in the brief.
+      shown: The sections before anything is cut.
+      invited: Whether the reply may change more files than the one in focus.
     """
     rules = brief.prompts
-    system = rules.system(brief.instructions)
-    shown = sections(brief, draft) if shown is None else shown
+    system = templates.system_text(rules, brief.instructions)
+    program, most = brief.parent(draft).program, rules.max_prompt_tokens
+    others = beside(program, brief.context, most, invited=invited)
     while True:
-        user = write(shown, _filler(brief, f"prompt/{draft.ordinal}"))
+        user = others + write(shown, _filler(brief, f"prompt/{draft.ordinal}"))
         fitting = fits(system + user, rules.max_prompt_tokens)
         shorter = None if fitting else shown.shorter()
         if shorter is None:
@@ -308,7 +340,7 @@ def within_budget(
         shown = shorter
 
 
-def left_out(shown: Sections) -> str:
+def left_out(shown: Shown) -> str:
     """Returns the sentence of a prompt about what was cut; "" where nothing was."""
     if not shown.left_out:
         return ""
@@ -317,40 +349,36 @@ def left_out(shown: Sections) -> str:
     return f"(Left out to keep this short: {listed}.)\n"
 
 
-def _filler(brief: Brief, purpose: str) -> TemplateFiller:
-    return TemplateFiller(brief.prompts, brief.rng(purpose), brief.language)
+def _filler(brief: Brief, purpose: str) -> Filler:
+    return Filler(brief.prompts, brief.rng(purpose), brief.language)
 
 
-def _user(name: str, shown: Sections, filler: TemplateFiller, **more: str) -> str:
-    parent, rules = shown.parent, filler.rules
-    history = {
-        "top_programs": filler.top(shown.top),
-        "inspirations_section": filler.inspirations(shown.others),
-        "previous_attempts": filler.attempts(shown.attempts, parent),
-        "ancestry": filler.ancestry(parent, shown.ancestors),
-        "failures": filler.failures(shown.failures),
-    }
-    values = history | {
+def _values(shown: Shown, filler: Filler, *sections: AnySection) -> dict[str, str]:
+    """Returns the texts of sections and the values of every prompt, by placeholder."""
+    texts = {section.name: section.text(shown, filler) for section in sections}
+    return texts | {"language": filler.language, "left_out": left_out(shown)}
+
+
+def _user(template: Template, shown: Shown, filler: Filler, **more: str) -> str:
+    parent = shown.parent
+    values = _values(shown, filler, *SECTIONS)
+    values |= {
         "metrics": numbers(parent.metrics) or "none",
-        "fitness_score": score(parent, *shown.top),
+        "fitness_score": score(parent, *FITTEST.items(shown)),
         "feature_coords": numbers(parent.features) or "none",
         "feature_dimensions": ", ".join(parent.features) or "none",
-        "improvement_areas": focus(shown, rules),
-        "evolution_history": _evolution_history(name, history, shown, filler),
+        "improvement_areas": focus(shown, filler.rules),
+        "evolution_history": _evolution_history(template, values, filler),
         "current_program": parent.program.source.rstrip("\n"),
-        "language": filler.language,
-        "artifacts": filler.artifacts(shown.artifacts),
-        "left_out": left_out(shown),
+        FITTEST.name: values[FITTEST.name] or "None yet.\n",
     }
-    values["top_programs"] = values["top_programs"] or "None yet.\n"
-    return filler.filled(name, values | more)
+    return filler.fill(template, **(values | more))
 
 
-def _evolution_history(
-    name: str, history: dict[str, str], shown: Sections, filler: TemplateFiller
-) -> str:
+def _evolution_history(template: Template, values: dict[str, str], filler: Filler) -> str:
     """Returns the text of OpenEvolve's placeholder for the history, if the template has it."""
-    if "{evolution_history}" not in filler.rules.template(name):
+    if f"{{{EVOLUTION_HISTORY.name}}}" not in template.current(filler.rules):
         return ""
-    text = filler.filled("evolution_history", history) or "None yet.\n"
-    return f"{text}\n{left_out(shown)}" if shown.left_out else text
+    history = {section.name: values[section.name] for section in HISTORY}
+    text = filler.fill(EVOLUTION_HISTORY, **history) or "None yet.\n"
+    return f"{text}\n{values['left_out']}" if values["left_out"] else text

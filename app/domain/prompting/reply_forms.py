@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from app.domain.operator import ReplyForm
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.source.definitions import DEFINITION_NODES, Definition, first_line
+from app.domain.source.definitions import Definition
 from app.domain.source.functions import Function, next_header
 from app.domain.source.regions import lines, parse
-from app.domain.source.syntax import tree_or_none
+from app.domain.source.syntax import DEFINITION_NODES, first_line, tree_or_none
 
 _ABOVE, _MIDDLE, _BELOW = "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n"
 _MOST_LINES = 400
@@ -58,12 +58,14 @@ def version_form(own: Function, number: int) -> ReplyForm:
     return _fenced("python", next_header(own, number), (*_DEFINITIONS, *_EXAMPLES))
 
 
-def program_form(program: Program) -> ReplyForm:
-    """Returns the form of a reply that is a whole program.
+def program_form(program: Program) -> ReplyForm | None:
+    """Returns the form of a reply that is a whole program; None for a program of several files.
 
     With one EVOLVE-BLOCK the text above and below it is given, so that the model writes the block.
     With several, the text above the first is.
     """
+    if program.path:
+        return None
     text, blocks = lines(program.source.replace("\r\n", "\n")), parse(program.source).blocks
     if not blocks:
         return _fenced(program.language, "")
@@ -78,7 +80,10 @@ def program_form(program: Program) -> ReplyForm:
 
 
 def edits_form(program: Program, rules: EditRules) -> ReplyForm | None:
-    """Returns the form of a reply that is SEARCH/REPLACE blocks; None for a program that is long.
+    """Returns the form of a reply that is SEARCH/REPLACE blocks; None where there is none.
+
+    There is none for a long program, nor for one of several files, whose paths may stand between
+    the blocks.
 
     Its grammar lets a model seek nothing but lines of the program that may change: each SEARCH
     section begins with a line that occurs once, and blocks follow the order of the program.
@@ -89,7 +94,7 @@ def edits_form(program: Program, rules: EditRules) -> ReplyForm | None:
     """
     text = [line.rstrip("\r\n") for line in lines(program.source)]
     regions = parse(program.source)
-    if len(text) > _MOST_LINES or rules.diff_pattern != EditRules().diff_pattern:
+    if program.path or len(text) > _MOST_LINES or rules.diff_pattern != EditRules().diff_pattern:
         return None
     may_change = {n for n, _ in enumerate(text) if regions.holds(n) or not rules.enforce_blocks}
     occur = Counter(line.strip() for line in text)

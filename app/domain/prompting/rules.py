@@ -1,11 +1,9 @@
 """Prompt rules: how the prompts of a run are written."""
 
-import string
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from app.domain.prompting.templates import PLACEHOLDERS, TEMPLATES
-from app.domain.setting import Fixed
+from app.domain.setting import Fixed, bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,39 +25,39 @@ class PromptRules:
     use_template_stochasticity: bool = True
     """Whether the texts of `prompts.template_variations` are drawn at random; otherwise the first
     is used."""
-    num_top_programs: int | None = field(default=None, metadata={"ge": 0})
+    num_top_programs: int | None = bounded(None, ge=0)
     """Number of fittest programs. Without a value, `search.top_programs`."""
-    num_diverse_programs: int | None = field(default=None, metadata={"ge": 0})
+    num_diverse_programs: int | None = bounded(None, ge=0)
     """Number of other programs. Without a value, `search.inspirations`."""
     include_artifacts: bool = True
     """Whether the artifacts of the parent are shown."""
-    max_artifact_bytes: int = field(default=20_480, metadata={"ge": 0})
+    max_artifact_bytes: int = bounded(20_480, ge=0)
     """Characters of each artifact that are shown."""
     artifact_security_filter: bool = True
     """Whether what looks like a secret is removed from artifacts and messages."""
-    max_prompt_tokens: int = field(default=32_000, metadata={"ge": 0})
+    max_prompt_tokens: int = bounded(32_000, ge=0)
     """Estimated tokens of the longest prompt, its system text included."""
     failure_messages: bool = False
     """Whether the message and output of a failed trial are quoted; they can contain hidden
     inputs."""
-    suggest_simplification_after_chars: int | None = field(default=None, metadata={"ge": 0})
+    suggest_simplification_after_chars: int | None = bounded(None, ge=0)
     """Characters of source above which a prompt suggests a simpler program; null for never."""
-    include_changes_under_chars: int | None = field(default=100, metadata={"ge": 0})
+    include_changes_under_chars: int | None = bounded(100, ge=0)
     """Characters of changes up to which they label an inspiration; null for never."""
-    concise_implementation_max_lines: int | None = field(default=10, metadata={"ge": 0})
+    concise_implementation_max_lines: int | None = bounded(10, ge=0)
     """Lines up to which an inspiration is labelled as concise; null for never."""
-    comprehensive_implementation_min_lines: int | None = field(default=50, metadata={"ge": 0})
+    comprehensive_implementation_min_lines: int | None = bounded(50, ge=0)
     """Lines from which on an inspiration is labelled as comprehensive; null for never."""
-    diff_summary_max_line_len: int = field(default=100, metadata={"ge": 0})
+    diff_summary_max_line_len: int = bounded(100, ge=0)
     """Characters of each line in a summary of changes."""
-    diff_summary_max_lines: int = field(default=30, metadata={"ge": 0})
+    diff_summary_max_lines: int = bounded(30, ge=0)
     """Lines of each block in a summary of changes."""
-    functions_per_prompt: int = field(default=2, metadata={"ge": 0})
+    functions_per_prompt: int = bounded(2, ge=0)
     """Versions of the function, the parent's included, that a prompt of the operator `complete`
     contains."""
     log_prompts: bool = True
     """Whether the ledger keeps the text of each prompt."""
-    max_logged_chars: int = field(default=100_000, metadata={"ge": 1})
+    max_logged_chars: int = bounded(100_000, ge=1)
     """Characters that the ledger keeps of each text of a prompt."""
     function: Annotated[str, Fixed("it is the function that the run evolves")] = ""
     """Name of the function that the operator `complete` evolves. Without a value, the program says
@@ -69,50 +67,3 @@ class PromptRules:
     def logged_chars(self) -> int:
         """Characters that the ledger keeps of each text of a prompt; 0 where it keeps none."""
         return self.max_logged_chars if self.log_prompts else 0
-
-    def check_templates(self) -> None:
-        """Checks that each replaced template refers only to its placeholders.
-
-        Raises:
-          ValueError: A template refers to an unknown name, or cannot be filled.
-        """
-        # Tests check the packaged templates.
-        for name in self.templates:
-            if name in TEMPLATES:
-                _check_template(name, self.template(name), frozenset(self.template_variations))
-
-    def template(self, name: str) -> str:
-        """Returns the text of a template.
-
-        Raises:
-          LookupError: There is none of that name.
-        """
-        return self.templates[name] if name in self.templates else TEMPLATES[name]
-
-    def system(self, instructions: str) -> str:
-        """Returns the system prompt for a problem with these instructions."""
-        text = self.system_message or instructions or "system_message"
-        return self.template(text) if text in self.templates or text in TEMPLATES else text
-
-
-def _check_template(name: str, text: str, variations: frozenset[str]) -> None:
-    if name == "system_message":
-        # The system message is not filled, so that its braces are literal.
-        return
-    allowed = PLACEHOLDERS[name] | variations
-    try:
-        named = {key for _, key, _, _ in string.Formatter().parse(text) if key is not None}
-    except ValueError as error:
-        raise ValueError(f"template {name!r}: {error}; double a brace that is meant") from error
-    if named - allowed:
-        unknown = ", ".join(sorted("{" + key + "}" for key in named - allowed))
-        raise ValueError(
-            f"template {name!r} refers to {unknown}; it is given {', '.join(sorted(allowed))}."
-            " A literal brace is doubled"
-        )
-    try:
-        text.format(**dict.fromkeys(allowed, ""))
-    except (ValueError, LookupError) as error:
-        raise ValueError(
-            f"template {name!r} cannot be filled: {error}; everything it is given is a text"
-        ) from error

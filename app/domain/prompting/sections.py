@@ -1,247 +1,440 @@
-"""Sections of a prompt: which programs and texts of a brief it shows, and the text of each."""
+"""Sections of a prompt: which programs and texts of a brief it shows, and the text of each.
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from random import Random
+A section is a record, with its templates, the function that reads its items and the function that
+writes them.  A further one stands in `SECTIONS`, and its placeholder in `STATE`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from app.domain.digits import number_text
-from app.domain.operator import Brief, Draft, FailedChild, ProgramRecord
+from app.domain.operator import Brief, Draft, FailedChild, ProgramRecord, Reads
 from app.domain.prompting.feedback import failure_text, quotable_artifacts
+from app.domain.prompting.filling import Filler, Template
 from app.domain.prompting.rules import PromptRules
 from app.domain.secrets import redacted
 from app.domain.source.regions import bodies
 
-SIBLINGS = 3
-"""Children of the parent that a prompt shows, newest first."""
-ANCESTORS = 3
-"""Ancestors of the parent whose changes a prompt shows."""
-FAILURES = 3
-"""Failed children of the lineage that a prompt shows, newest first."""
+PROMPTED = Reads(siblings=3, ancestors=3, failures=3)
+"""The facts of the ledger that the sections of a prompt show."""
 _CHANGES_CHARS = 800
+
+STATE = """\
+# Other programs, best first
+{top_programs}
+# The current program
+```{language}
+{current_program}
+```
+- Score: {fitness_score} (higher is better)
+- Metrics: {metrics}
+{artifacts}{ancestry}{inspirations_section}{previous_attempts}{failures}{left_out}
+# Task
+"""
+"""The sections as most prompts show them: in the order in which they change least."""
+EVOLUTION_HISTORY = Template(
+    "evolution_history",
+    "{ancestry}{previous_attempts}{failures}{top_programs}{inspirations_section}",
+)
+"""The text of OpenEvolve's placeholder for the history."""
+
+Item = TypeVar("Item")
+
+
+class Artifact(NamedTuple):
+    """A text from an evaluation."""
+
+    name: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Sections:
-    """What one prompt shows of a brief.
+class Shown:
+    """The items of a brief that one prompt shows.
 
     Attributes:
-      top: The fittest other programs, best first.  They are the same for most parents of an island,
-        so that the prompts of a run begin alike.
-      others: Programs that differ from the parent and are not among `top`.
-      left_out: What has been cut, in the order of cutting.
+      items: The items of each section, by its name; `Section.items` returns them with their type.
+      left_out: The items that have been cut, in the order of cutting.
     """
 
     parent: ProgramRecord
-    top: tuple[ProgramRecord, ...] = ()
-    others: tuple[ProgramRecord, ...] = ()
-    attempts: tuple[ProgramRecord, ...] = ()
-    ancestors: tuple[ProgramRecord, ...] = ()
-    failures: tuple[FailedChild, ...] = ()
-    artifacts: tuple[tuple[str, str], ...] = ()
+    items: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
-    def shorter(self) -> "Sections | None":
-        """Returns the same without the least useful item; None where only the parent is left.
-
-        The order of cutting: inspirations, ancestors, the fittest programs, attempts, failures,
-        each from the last; then artifacts from the longest.
-        """
-        if self.others:
-            left_out = (*self.left_out, f"inspiration {len(self.others)}")
-            return replace(self, others=self.others[:-1], left_out=left_out)
-        if self.ancestors:
-            left_out = (*self.left_out, f"ancestor {len(self.ancestors)}")
-            return replace(self, ancestors=self.ancestors[:-1], left_out=left_out)
-        if self.top:
-            left_out = (*self.left_out, f"program {len(self.top)}")
-            return replace(self, top=self.top[:-1], left_out=left_out)
-        if self.attempts:
-            left_out = (*self.left_out, f"attempt {len(self.attempts)}")
-            return replace(self, attempts=self.attempts[:-1], left_out=left_out)
-        if self.failures:
-            left_out = (*self.left_out, f"failure {len(self.failures)}")
-            return replace(self, failures=self.failures[:-1], left_out=left_out)
-        if self.artifacts:
-            longest = max(self.artifacts, key=lambda artifact: len(artifact[1]))
-            rest = tuple(artifact for artifact in self.artifacts if artifact is not longest)
-            left_out = (*self.left_out, f"artifact {longest[0]}")
-            return replace(self, artifacts=rest, left_out=left_out)
+    def shorter(self) -> "Shown | None":
+        """Returns the same without the least useful item; None where only the parent is left."""
+        for section in sorted(SECTIONS, key=lambda section: section.rank):
+            if section.items(self):
+                return section.shorten(self)
         return None
 
 
-def sections(brief: Brief, draft: Draft) -> Sections:
+class Cut(NamedTuple):
+    """The item that is cut first: its position, and its name among the items of its section."""
+
+    position: int
+    name: str
+
+
+def cut_last(items: Sequence[object]) -> Cut:
+    """Returns the last item, named by its number."""
+    return Cut(len(items) - 1, str(len(items)))
+
+
+def cut_longest(artifacts: Sequence[Artifact]) -> Cut:
+    """Returns the longest artifact, the first of several."""
+    longest = max(range(len(artifacts)), key=lambda n: len(artifacts[n].text))
+    return Cut(longest, artifacts[longest].name)
+
+
+@dataclass(frozen=True, slots=True)
+class Section(Generic[Item]):
+    """A part of a prompt that lists items, and loses them where the budget of tokens is short.
+
+    Attributes:
+      name: Its placeholder in the templates of prompts.
+      noun: The kind of its items, by which a prompt counts those that it lacks.
+      rank: While a section of a lower rank has items, this one loses none.
+      read: Returns the items of a draft's prompt of any length, the most useful first.
+      write: Returns the text of items, of which there is one at least, beside the parent.
+      templates: The templates that `write` fills.
+      heading: Stands above the text; "" where a template has the heading.
+      cut: Returns the item that is lost first.
+    """
+
+    name: str
+    noun: str
+    rank: int
+    read: Callable[[Brief, Draft], Sequence[Item]]
+    write: Callable[[Filler, Sequence[Item], ProgramRecord], str]
+    templates: tuple[Template, ...] = ()
+    heading: str = ""
+    cut: Callable[[Sequence[Item]], Cut] = cut_last
+
+    def items(self, shown: Shown) -> tuple[Item, ...]:
+        """Returns the items that a prompt shows."""
+        # `put` alone stores items under the name.
+        return cast("tuple[Item, ...]", shown.items.get(self.name, ()))
+
+    def put(self, shown: Shown, items: Sequence[Item]) -> Shown:
+        """Returns the shown items with these in this section."""
+        return replace(shown, items={**shown.items, self.name: tuple(items)})
+
+    def fill(self, shown: Shown, brief: Brief, draft: Draft) -> Shown:
+        """Returns the shown items with all items of a draft's brief in this section."""
+        return self.put(shown, self.read(brief, draft))
+
+    def shorten(self, shown: Shown) -> Shown:
+        """Returns the shown items with one fewer in this section."""
+        items = self.items(shown)
+        position, name = self.cut(items)
+        left_out = (*shown.left_out, f"{self.noun} {name}")
+        return replace(self.put(shown, items[:position] + items[position + 1 :]), left_out=left_out)
+
+    def text(self, shown: Shown, filler: Filler) -> str:
+        """Returns the text with its heading; "" where there is nothing to show."""
+        items = self.items(shown)
+        text = self.write(filler, items, shown.parent) if items else ""
+        return self.heading + text if text else ""
+
+
+def everything(brief: Brief, draft: Draft) -> Shown:
     """Returns everything that a draft's prompt shows if its length is not limited."""
-    rules, parent = brief.prompts, brief.known[draft.parents[0]]
-    own = _without_layout(parent)
+    shown = Shown(brief.parent(draft))
+    for section in SECTIONS:
+        shown = section.fill(shown, brief, draft)
+    return shown
+
+
+def _others(brief: Brief, draft: Draft) -> list[ProgramRecord]:
+    """Returns the programs of a draft that differ from its parent in more than layout."""
+    own = _without_layout(brief.parent(draft))
     programs = dict.fromkeys((*draft.parents[1:], *draft.inspirations))
     others = [brief.known[program] for program in programs]
-    others = [record for record in others if _without_layout(record) != own]
-    top = sorted(others, key=rank, reverse=True)[: rules.num_top_programs]
-    others = [record for record in others if record not in top]
-    first = draft.parents[0] == brief.drafts[0].parents[0]
-    return Sections(
-        parent,
-        tuple(top),
-        tuple(others[: rules.num_diverse_programs]),
-        brief.siblings[:SIBLINGS] if first else (),
-        brief.ancestry.ancestors[:ANCESTORS] if first else (),
-        brief.ancestry.failures[:FAILURES] if first else (),
-        tuple(parent.artifacts.items()) if rules.include_artifacts else (),
-    )
+    return [record for record in others if _without_layout(record) != own]
 
 
 def _without_layout(record: ProgramRecord) -> str:
     return "".join(record.program.source.split())
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateFiller:
-    """Fills a run's templates; each prompt has its own, because variations are drawn in order."""
-
-    rules: PromptRules
-    rng: Random
-    language: str
-
-    def filled(self, name: str, values: Mapping[str, str]) -> str:
-        """Returns a template's text with these values and a drawn text for every variation."""
-        varied = {
-            key: self.rng.choice(texts) if self.rules.use_template_stochasticity else texts[0]
-            for key, texts in sorted(self.rules.template_variations.items())
-        }
-        return self.rules.template(name).format(**{**varied, **values})
-
-    def top(self, records: Sequence[ProgramRecord]) -> str:
-        """Returns the fittest programs; "" where there are none."""
-        texts = [
-            self.filled(
-                "top_program",
-                self._program(record, n, "key_features") | {"score": score(record, *records)},
-            )
-            for n, record in enumerate(records, 1)
-        ]
-        return "".join(texts)
-
-    def inspirations(self, records: Iterable[ProgramRecord]) -> str:
-        """Returns programs of other niches under their heading; "" where there are none."""
-        texts = [
-            self.filled(
-                "inspiration_program",
-                self._program(record, n, "unique_features") | {"program_type": "of another kind"},
-            )
-            for n, record in enumerate(records, 1)
-        ]
-        if not texts:
-            return ""
-        return self.filled("inspirations_section", {"inspiration_programs": "".join(texts)})
-
-    def attempts(self, children: Iterable[ProgramRecord], parent: ProgramRecord) -> str:
-        """Returns earlier children of the parent under their heading; "" where there are none."""
-        texts = [
-            self.filled(
-                "previous_attempt",
-                {
-                    "attempt_number": str(n),
-                    "changes": _clipped(child.changes) or "unknown",
-                    "performance": numbers(child.metrics) or score(child),
-                    "outcome": _outcome(child, parent),
-                },
-            )
-            for n, child in enumerate(children, 1)
-        ]
-        return "## Changes that were tried already\n" + "".join(texts) if texts else ""
-
-    def ancestry(self, parent: ProgramRecord, ancestors: Sequence[ProgramRecord]) -> str:
-        """Returns the changes that led to the parent, newest first; "" where it is a seed."""
-        lineage = [record for record in (parent, *ancestors) if record.changes]
-        texts = [
-            self.filled(
-                "ancestor",
-                {
-                    "score": score(record),
-                    "changes": _clipped(record.changes),
-                    "performance": numbers(record.metrics),
-                },
-            )
-            for record in (lineage if ancestors else ())
-        ]
-        heading = "## Changes that led to it, newest first\n"
-        return heading + "".join(texts) if texts else ""
-
-    def failures(self, children: Iterable[FailedChild]) -> str:
-        """Returns failed children of this lineage under their heading; "" where there are none.
-
-        Children with the same text are shown once.
-        """
-        distinct: dict[tuple[str, str, str], None] = {}
-        for child in children:
-            detail = failure_text(child, messages=self.rules.failure_messages)
-            if self.rules.artifact_security_filter:
-                detail = redacted(detail)
-            artifacts = quotable_artifacts(child, messages=self.rules.failure_messages)
-            if artifacts and self.rules.include_artifacts:
-                detail += "\n" + self._quoted(tuple(artifacts.items()))
-            changes = _clipped(child.changes) or "unknown"
-            distinct[child.failure.kind.value, changes, detail] = None
-        texts = [
-            self.filled(
-                "failed_attempt",
-                {"number": str(n), "failure": kind, "changes": changes, "detail": detail},
-            )
-            for n, (kind, changes, detail) in enumerate(distinct, 1)
-        ]
-        return "## Changes that failed\n" + "".join(texts) if texts else ""
-
-    def artifacts(self, artifacts: tuple[tuple[str, str], ...]) -> str:
-        """Returns the artifacts of the parent, redacted and bounded; "" where there are none."""
-        return f"\n## Last execution output\n{self._quoted(artifacts)}\n" if artifacts else ""
-
-    def _quoted(self, artifacts: tuple[tuple[str, str], ...]) -> str:
-        parts = []
-        for name, value in artifacts:
-            text = redacted(value) if self.rules.artifact_security_filter else value
-            if len(text) > self.rules.max_artifact_bytes:
-                text = text[: self.rules.max_artifact_bytes] + "\n... (cut)"
-            parts.append(f"### {name}\n```\n{text}\n```")
-        return "\n".join(parts)
-
-    def _program(self, record: ProgramRecord, number: int, features: str) -> dict[str, str]:
-        if features == "unique_features":
-            lines = self._labels(record)
-        else:
-            lines = [f"Features: {numbers(record.features)}"] if record.features else []
-            lines += [f"Metrics: {numbers(record.metrics)}"] if record.metrics else []
-        return {
-            "program_number": str(number),
-            "score": score(record),
-            "language": self.language,
-            "program_snippet": "\n".join(bodies(record.program.source)).strip("\n"),
-            features: "\n".join(lines),
-        }
-
-    def _labels(self, record: ProgramRecord) -> list[str]:
-        """Returns the labels that OpenEvolve calls the unique features of an inspiration."""
-        rules, n = self.rules, record.program.source.count("\n")
-        most, few = rules.include_changes_under_chars, rules.concise_implementation_max_lines
-        many = rules.comprehensive_implementation_min_lines
-        labels = []
-        if most is not None and 0 < len(record.changes) < most:
-            labels.append(f"Modification: {record.changes}")
-        if few is not None and n <= few:
-            labels.append("Concise implementation")
-        elif many is not None and n >= many:
-            labels.append("Comprehensive implementation")
-        return labels
+def _reads_lineage(brief: Brief, draft: Draft) -> bool:
+    """Returns whether the lineage in the brief is that of the draft's parent."""
+    return draft.parents[0] == brief.drafts[0].parents[0]
 
 
-def focus(shown: Sections, rules: PromptRules) -> str:
+def _fittest(brief: Brief, draft: Draft) -> list[ProgramRecord]:
+    return _foremost(_others(brief, draft), brief.prompts)
+
+
+def _foremost(others: Sequence[ProgramRecord], rules: PromptRules) -> list[ProgramRecord]:
+    return sorted(others, key=rank, reverse=True)[: rules.num_top_programs]
+
+
+def _write_fittest(filler: Filler, records: Sequence[ProgramRecord], _: ProgramRecord) -> str:
+    texts = []
+    for n, record in enumerate(records, 1):
+        lines = [f"Features: {numbers(record.features)}"] if record.features else []
+        lines += [f"Metrics: {numbers(record.metrics)}"] if record.metrics else []
+        values = _program(filler, record, n) | {"score": score(record, *records)}
+        texts.append(filler.fill(TOP_PROGRAM, **values, key_features="\n".join(lines)))
+    return "".join(texts)
+
+
+TOP_PROGRAM = Template(
+    "top_program",
+    """\
+### Program {program_number}, score {score}
+```{language}
+{program_snippet}
+```
+""",
+    also=frozenset(("key_features",)),
+)
+# They are the same for most parents of an island, so that the prompts of a run begin alike.
+FITTEST = Section(
+    "top_programs", "program", rank=3, read=_fittest, write=_write_fittest, templates=(TOP_PROGRAM,)
+)
+
+
+def _inspirations(brief: Brief, draft: Draft) -> list[ProgramRecord]:
+    others = _others(brief, draft)
+    fittest = _foremost(others, brief.prompts)
+    rest = [record for record in others if record not in fittest]
+    return rest[: brief.prompts.num_diverse_programs]
+
+
+def _write_inspirations(filler: Filler, records: Sequence[ProgramRecord], _: ProgramRecord) -> str:
+    texts = [
+        filler.fill(
+            INSPIRATION_PROGRAM,
+            **_program(filler, record, n),
+            program_type="of another kind",
+            unique_features="\n".join(_labels(record, filler.rules)),
+        )
+        for n, record in enumerate(records, 1)
+    ]
+    return filler.fill(INSPIRATIONS_SECTION, inspiration_programs="".join(texts))
+
+
+def _labels(record: ProgramRecord, rules: PromptRules) -> list[str]:
+    """Returns the labels that OpenEvolve calls the unique features of an inspiration."""
+    n = record.program.source.count("\n")
+    most, few = rules.include_changes_under_chars, rules.concise_implementation_max_lines
+    many = rules.comprehensive_implementation_min_lines
+    labels = []
+    if most is not None and 0 < len(record.changes) < most:
+        labels.append(f"Modification: {record.changes}")
+    if few is not None and n <= few:
+        labels.append("Concise implementation")
+    elif many is not None and n >= many:
+        labels.append("Comprehensive implementation")
+    return labels
+
+
+INSPIRATIONS_SECTION = Template(
+    "inspirations_section",
+    """\
+## Programs of other kinds
+{inspiration_programs}""",
+)
+INSPIRATION_PROGRAM = Template(
+    "inspiration_program",
+    """\
+### Program {program_number} {program_type}, score {score}
+{unique_features}
+```{language}
+{program_snippet}
+```
+""",
+)
+INSPIRATIONS = Section(
+    "inspirations_section",
+    "inspiration",
+    rank=1,
+    read=_inspirations,
+    write=_write_inspirations,
+    templates=(INSPIRATIONS_SECTION, INSPIRATION_PROGRAM),
+)
+
+
+def _attempts(brief: Brief, draft: Draft) -> Sequence[ProgramRecord]:
+    """Returns earlier children of the parent, newest first."""
+    return brief.siblings[: PROMPTED.siblings] if _reads_lineage(brief, draft) else ()
+
+
+def _write_attempts(
+    filler: Filler, children: Sequence[ProgramRecord], parent: ProgramRecord
+) -> str:
+    texts = [
+        filler.fill(
+            PREVIOUS_ATTEMPT,
+            attempt_number=str(n),
+            changes=_clipped(child.changes) or "unknown",
+            performance=numbers(child.metrics) or score(child),
+            outcome=_outcome(child, parent),
+        )
+        for n, child in enumerate(children, 1)
+    ]
+    return "".join(texts)
+
+
+def _outcome(child: ProgramRecord, parent: ProgramRecord) -> str:
+    if child.fitness is None or parent.fitness is None:
+        return "not comparable"
+    if child.fitness == parent.fitness:
+        return "no difference in fitness"
+    change = f"{score(parent, child)} to {score(child, parent)}"
+    return f"{'better' if child.fitness > parent.fitness else 'worse'}: fitness {change}"
+
+
+PREVIOUS_ATTEMPT = Template(
+    "previous_attempt",
+    """\
+{attempt_number}. {changes}
+   Result: {outcome}
+""",
+    also=frozenset(("performance",)),
+)
+ATTEMPTS = Section(
+    "previous_attempts",
+    "attempt",
+    rank=4,
+    read=_attempts,
+    write=_write_attempts,
+    templates=(PREVIOUS_ATTEMPT,),
+    heading="## Changes that were tried already\n",
+)
+
+
+def _ancestors(brief: Brief, draft: Draft) -> Sequence[ProgramRecord]:
+    ancestors = brief.ancestry.ancestors[: PROMPTED.ancestors]
+    return ancestors if _reads_lineage(brief, draft) else ()
+
+
+def _write_ancestry(
+    filler: Filler, ancestors: Sequence[ProgramRecord], parent: ProgramRecord
+) -> str:
+    """Returns the changes that led to the parent, newest first; "" where none is known."""
+    texts = [
+        filler.fill(
+            ANCESTOR,
+            score=score(record),
+            changes=_clipped(record.changes),
+            performance=numbers(record.metrics),
+        )
+        for record in (parent, *ancestors)
+        if record.changes
+    ]
+    return "".join(texts)
+
+
+ANCESTOR = Template("ancestor", "- Score {score}: {changes}\n", also=frozenset(("performance",)))
+ANCESTRY = Section(
+    "ancestry",
+    "ancestor",
+    rank=2,
+    read=_ancestors,
+    write=_write_ancestry,
+    templates=(ANCESTOR,),
+    heading="## Changes that led to it, newest first\n",
+)
+
+
+def _failures(brief: Brief, draft: Draft) -> Sequence[FailedChild]:
+    """Returns failed children of the lineage, newest first."""
+    failures = brief.ancestry.failures[: PROMPTED.failures]
+    return failures if _reads_lineage(brief, draft) else ()
+
+
+def _write_failures(filler: Filler, children: Sequence[FailedChild], _: ProgramRecord) -> str:
+    """Returns failed children; those with the same text are shown once."""
+    rules = filler.rules
+    distinct: dict[tuple[str, str, str], None] = {}
+    for child in children:
+        detail = failure_text(child, messages=rules.failure_messages)
+        if rules.artifact_security_filter:
+            detail = redacted(detail)
+        artifacts = quotable_artifacts(child, messages=rules.failure_messages)
+        if artifacts and rules.include_artifacts:
+            detail += "\n" + _quoted(artifacts, rules)
+        changes = _clipped(child.changes) or "unknown"
+        distinct[child.failure.kind.value, changes, detail] = None
+    texts = [
+        filler.fill(FAILED_ATTEMPT, number=str(n), failure=kind, changes=changes, detail=detail)
+        for n, (kind, changes, detail) in enumerate(distinct, 1)
+    ]
+    return "".join(texts)
+
+
+FAILED_ATTEMPT = Template(
+    "failed_attempt",
+    """\
+{number}. {changes}
+   Failed ({failure}): {detail}
+""",
+)
+FAILURES = Section(
+    "failures",
+    "failure",
+    rank=5,
+    read=_failures,
+    write=_write_failures,
+    templates=(FAILED_ATTEMPT,),
+    heading="## Changes that failed\n",
+)
+
+
+def _artifacts(brief: Brief, draft: Draft) -> list[Artifact]:
+    if not brief.prompts.include_artifacts:
+        return []
+    return [Artifact(name, text) for name, text in brief.parent(draft).artifacts.items()]
+
+
+def _write_artifacts(filler: Filler, artifacts: Sequence[Artifact], _: ProgramRecord) -> str:
+    return _quoted(dict(artifacts), filler.rules) + "\n"
+
+
+def _quoted(artifacts: Mapping[str, str], rules: PromptRules) -> str:
+    """Returns artifacts, redacted and bounded."""
+    parts = []
+    for name, value in artifacts.items():
+        text = redacted(value) if rules.artifact_security_filter else value
+        if len(text) > rules.max_artifact_bytes:
+            text = text[: rules.max_artifact_bytes] + "\n... (cut)"
+        parts.append(f"### {name}\n```\n{text}\n```")
+    return "\n".join(parts)
+
+
+ARTIFACTS = Section(
+    "artifacts",
+    "artifact",
+    rank=6,
+    read=_artifacts,
+    write=_write_artifacts,
+    heading="\n## Last execution output\n",
+    cut=cut_longest,
+)
+
+AnySection: TypeAlias = Section[ProgramRecord] | Section[FailedChild] | Section[Artifact]
+SECTIONS: tuple[AnySection, ...]
+SECTIONS = (FITTEST, INSPIRATIONS, ATTEMPTS, ANCESTRY, FAILURES, ARTIFACTS)
+"""All sections, in the order in which their variations are drawn."""
+HISTORY: tuple[AnySection, ...] = tuple(
+    section for section in SECTIONS if section.name in EVOLUTION_HISTORY.placeholders
+)
+
+
+def focus(shown: Shown, rules: PromptRules) -> str:
     """Returns the goal that the prompt sets."""
     parent, limit = shown.parent, rules.suggest_simplification_after_chars
-    best = max((other for other in shown.top if rank(other) > rank(parent)), key=rank, default=None)
+    fitter = [other for other in FITTEST.items(shown) if rank(other) > rank(parent)]
     texts = []
     if parent.fitness is None:
         texts.append("The program has no score yet: make it run to the end.")
-    elif best is not None:
-        texts.append(f"A score of {score(best, parent)} is known to be possible.")
+    elif fitter:
+        texts.append(f"A score of {score(max(fitter, key=rank), parent)} is known to be possible.")
     else:
         texts.append("No better program is known: try an idea that is not above.")
     if limit is not None and len(parent.program.source) > limit:
@@ -266,14 +459,14 @@ def numbers(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.6g}" for name, value in values.items())
 
 
+def _program(filler: Filler, record: ProgramRecord, number: int) -> dict[str, str]:
+    return {
+        "program_number": str(number),
+        "score": score(record),
+        "language": filler.language,
+        "program_snippet": "\n".join(bodies(record.program.source)).strip("\n"),
+    }
+
+
 def _clipped(changes: str) -> str:
     return changes if len(changes) <= _CHANGES_CHARS else changes[:_CHANGES_CHARS] + " ..."
-
-
-def _outcome(child: ProgramRecord, parent: ProgramRecord) -> str:
-    if child.fitness is None or parent.fitness is None:
-        return "not comparable"
-    if child.fitness == parent.fitness:
-        return "no difference in fitness"
-    change = f"{score(parent, child)} to {score(child, parent)}"
-    return f"{'better' if child.fitness > parent.fitness else 'worse'}: fitness {change}"

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion, Offspring
 from app.domain.problem import EditRules
-from app.domain.program import File, Program
+from app.domain.program import Program
+from app.domain.replies.agent_files import agent_files
 from app.domain.replies.children import Describe, as_child, with_changes
 from app.domain.source.globs import matches
 
@@ -100,13 +101,6 @@ def _one_file(
         return _nothing(text, left)
     child = as_child(left.files[file.path], parent, rules, "")
     return with_changes(child, parent, describe, "Full rewrite")
-
-
-def agent_files(program: Program) -> tuple[File, ...]:
-    """Returns the files of a program as an agent finds them: one file has a name then."""
-    if program.path:
-        return program.files
-    return (File("program.py" if program.language == "python" else "program", program.source),)
 
 
 def _nothing(text: str, left: LeftFiles) -> Failure:

@@ -95,10 +95,10 @@ def _of_files(
     if not asked.parent.path:
         return read(reply, text, asked)
 
-    def read_file(part: Completion, view: Program, *, named: bool) -> Child:
+    def read_file(reply: Completion, program: Program, *, named: bool) -> Child:
         # Below its path a file may stand as a whole, whatever was asked for.
         way = _rewritten_file if named else read
-        return way(part, part.text, replace(asked, parent=view))
+        return way(reply, reply.text, replace(asked, parent=program))
 
     return across_files(read_file, reply, text, asked.parent, asked.rules)
 
@@ -242,8 +242,14 @@ def _cut(reply: Completion, failure: Failure) -> Failure:
 def _rewritten(source: str, asked: _Asked) -> Child:
     if "\r\n" in asked.parent.source:
         source = source.replace("\n", "\r\n")
-    child = as_child(source, asked.parent, asked.rules, "")
-    return with_changes(child, asked.parent, asked.describe, "Full rewrite")
+    return described_child(source, asked.parent, asked.rules, asked.describe, "Full rewrite")
+
+
+def described_child(
+    source: str, parent: Program, rules: EditRules, describe: Describe, otherwise: str
+) -> Child:
+    """Returns a source as a child with its changes in prose; see `as_child`, `with_changes`."""
+    return with_changes(as_child(source, parent, rules, ""), parent, describe, otherwise)
 
 
 def with_changes(child: Child, parent: Program, describe: Describe, otherwise: str) -> Child:

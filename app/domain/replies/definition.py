@@ -9,24 +9,24 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.replies.children import Describe, as_child, read_rewritten, with_changes
+from app.domain.replies.children import Describe, described_child, read_rewritten
 from app.domain.replies.edit_blocks import Blocks, parse_blocks
 from app.domain.replies.fences import Fence, fences, whole_program
 from app.domain.replies.reply_text import cut_off, no_code, reply_text
 from app.domain.replies.second_thoughts import elides, is_example, withdraws
-from app.domain.source.definitions import (
+from app.domain.source.definitions import Definition, changeable_definitions, positional
+from app.domain.source.functions import indented
+from app.domain.source.regions import lines
+from app.domain.source.syntax import (
     DEFINITION_NODES,
     FUNCTION_NODES,
-    Definition,
     DefinitionNode,
     FunctionNode,
-    changeable_definitions,
     first_line,
-    positional,
+    syntax_fault,
+    top_level,
+    tree_or_none,
 )
-from app.domain.source.functions import rows_in_strings
-from app.domain.source.regions import lines
-from app.domain.source.syntax import syntax_fault, tree_or_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,7 @@ def read_definition(
     if isinstance(replacements, Failure):
         return replacements
     source = _replaced(parent.source, replacements)
-    child = as_child(source, parent, rules, "")
-    return with_changes(child, parent, describe, f"Another {wanted.name}")
+    return described_child(source, parent, rules, describe, f"Another {wanted.name}")
 
 
 def _defining_fence(passages: Sequence[Fence], wanted: Definition, parent: Program) -> Fence | None:
@@ -191,15 +190,11 @@ def _bound_names(node: ast.stmt) -> set[str]:
 
 def _held(node: ast.stmt, written: Sequence[str], parent: Program) -> bool:
     """Returns whether the parent has a statement already, or a definition of its name."""
-    tree = tree_or_none(parent.source)
+    body = top_level(parent.source)
     if isinstance(node, DEFINITION_NODES):
-        return any(
-            isinstance(each, DEFINITION_NODES) and each.name == node.name
-            for each in (tree.body if tree else ())
-        )
-    own = lines(parent.source)
-    text = _text(written, node).strip()
-    return any(_text(own, each).strip() == text for each in (tree.body if tree else ()))
+        return any(isinstance(each, DEFINITION_NODES) and each.name == node.name for each in body)
+    own, text = lines(parent.source), _text(written, node).strip()
+    return any(_text(own, each).strip() == text for each in body)
 
 
 def _replacement(
@@ -207,31 +202,21 @@ def _replacement(
 ) -> _Replacement:
     line = lines(source)[own.first]
     indent = line[: len(line) - len(line.lstrip())]
-    return _Replacement(own.first, own.end, _indented(_text(written, node), indent))
+    return _Replacement(
+        own.first, own.end, indented(_text(written, node).rstrip("\n"), "", indent) + "\n"
+    )
 
 
 def _text(written: Sequence[str], node: ast.stmt) -> str:
-    first = first_line(node) if isinstance(node, DEFINITION_NODES) else node.lineno - 1
-    return textwrap.dedent("".join(written[first : node.end_lineno or node.lineno]))
-
-
-def _indented(text: str, indent: str) -> str:
-    in_strings = rows_in_strings(text)
-    rows = text.rstrip("\n").split("\n")
-    return "".join(
-        (indent + row if row.strip() and number not in in_strings else row) + "\n"
-        for number, row in enumerate(rows, 1)
-    )
+    return textwrap.dedent("".join(written[first_line(node) : node.end_lineno or node.lineno]))
 
 
 def _top_level_first(source: str, wanted: Definition) -> int:
     """Returns the first line, from 0, of the top-level statement that holds a definition."""
-    tree = tree_or_none(source)
-    for node in tree.body if tree else ():
-        if isinstance(node, DEFINITION_NODES):
-            first = first_line(node)
-            if first <= wanted.first < (node.end_lineno or node.lineno):
-                return first
+    for node in top_level(source):
+        holds = first_line(node) <= wanted.first < (node.end_lineno or node.lineno)
+        if holds and isinstance(node, DEFINITION_NODES):
+            return first_line(node)
     return wanted.first
 
 

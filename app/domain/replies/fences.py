@@ -3,12 +3,12 @@
 import ast
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.domain.program import Program, fingerprint
 from app.domain.replies.second_thoughts import elides, is_example, withdraws
 from app.domain.source.regions import parse
-from app.domain.source.syntax import remembered, tree_or_none
+from app.domain.source.syntax import DEFINITION_NODES, remembered, tree_or_none
 
 _FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)[ \t]*+([\w+#.-]*+)[^`\n]*+")
 _DEEPER = 4
@@ -51,7 +51,7 @@ def fences(text: str) -> list[Fence]:
     labelled fence ends a passage whose own end is missing, unless it stands in a string of three
     quotation marks.
     """
-    passages: list[_Passage] = []
+    passages: list[Fence] = []
     between: list[list[str]] = [[]]
     opening: re.Match[str] | None = None
     first, body, inner, quotes = 0, [""], False, 0
@@ -66,7 +66,7 @@ def fences(text: str) -> list[Fence]:
         if match is not None and _depth(match) < _depth(opening) + _DEEPER:
             if match.group(3):
                 if not quotes % 2 and _begins_another(match, opening):
-                    passages.append(_Passage(opening, tuple(body), False, first, number))
+                    passages.append(_fence(opening, body, False, first, number))
                     between.append([])
                     opening, first, body, inner, quotes = match, number, [], False, 0
                     continue
@@ -74,43 +74,28 @@ def fences(text: str) -> list[Fence]:
             elif inner:
                 inner = False
             elif match.group(2).startswith(opening.group(2)):
-                passages.append(_Passage(opening, tuple(body), True, first, number + 1))
+                passages.append(_fence(opening, body, True, first, number + 1))
                 between.append([])
                 opening = None
                 continue
         body.append(line)
         quotes += line.count('"""') + line.count("'''")
     if opening is not None:
-        passages.append(_Passage(opening, tuple(body), False, first, text.count("\n") + 1))
+        passages.append(_fence(opening, body, False, first, text.count("\n") + 1))
         between.append([])
     beside = ["\n".join(lines) for lines in between]
     return [
-        passage.fence(above, below)
+        replace(passage, above=above, below=below)
         for passage, above, below in zip(passages, beside, beside[1:], strict=False)
-        if not passage.closed or any(line.strip() for line in passage.body)
+        if not passage.closed or passage.text.strip()
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Passage:
-    opening: re.Match[str]
-    body: tuple[str, ...]
-    closed: bool
-    first: int
-    end: int
-
-    def fence(self, above: str, below: str) -> Fence:
-        margin = self.opening.group(1)
-        text = "".join(line.removeprefix(margin) + "\n" for line in self.body)
-        return Fence(
-            language=canonical(self.opening.group(3)),
-            text=text.strip("\n") + "\n",
-            closed=self.closed,
-            first=self.first,
-            end=self.end,
-            above=above,
-            below=below,
-        )
+def _fence(
+    opening: re.Match[str], body: Sequence[str], closed: bool, first: int, end: int
+) -> Fence:
+    text = "".join(line.removeprefix(opening.group(1)) + "\n" for line in body)
+    return Fence(canonical(opening.group(3)), text.strip("\n") + "\n", closed, first, end)
 
 
 def _depth(fence: re.Match[str]) -> int:
@@ -209,8 +194,7 @@ def _definitions(source: str) -> frozenset[str]:
     tree = tree_or_none(source)
     if tree is None:
         return frozenset(_DEFINED.findall(source))
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return frozenset(node.name for node in tree.body if isinstance(node, kinds))
+    return frozenset(node.name for node in tree.body if isinstance(node, DEFINITION_NODES))
 
 
 def _declared(program: Program) -> frozenset[str]:

@@ -7,18 +7,12 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion
 from app.domain.problem import EditRules
 from app.domain.program import Program
-from app.domain.replies.children import Describe, as_child, with_changes
+from app.domain.replies.children import Describe, described_child
 from app.domain.replies.fences import Fence, fences
 from app.domain.replies.reply_text import cut_off, no_code, reply_text
 from app.domain.replies.second_thoughts import elides, is_example, withdraws
-from app.domain.source.functions import (
-    Function,
-    earlier_calls,
-    find_function,
-    renamed,
-    rows_in_strings,
-)
-from app.domain.source.syntax import UNPARSABLE, syntax_fault, syntax_tree
+from app.domain.source.functions import Function, earlier_calls, find_function, indented, renamed
+from app.domain.source.syntax import DEFINITION_NODES, UNPARSABLE, syntax_fault, syntax_tree
 
 _FAKE = "def completed():\n"
 _CUTS = 20
@@ -64,9 +58,7 @@ def read_completed(
     source = own.source(body)
     if "\r\n" in parent.source:
         source = source.replace("\n", "\r\n")
-    return with_changes(
-        as_child(source, parent, rules, ""), parent, describe, f"New body of {name}"
-    )
+    return described_child(source, parent, rules, describe, f"New body of {name}")
 
 
 def _function_fence(
@@ -125,7 +117,7 @@ def _from_function(text: str, own: Function, number: int) -> str | Failure:
         )
     if not function.body.strip():
         return Failure(FailureKind.NO_CODE, f"The body of {function.name} is empty.")
-    body = _indented(function.body, function.indent, own.indent)
+    body = indented(function.body, function.indent, own.indent)
     if name not in (wanted, own.name):
         body = renamed(body, function.name, own.name)
     others = _other_definitions(tree, text, {function.name, *versions, own.name}, own)
@@ -136,7 +128,7 @@ def _other_definitions(tree: ast.Module, text: str, versions: set[str], own: Fun
     """Returns the imports, constants and helpers of a reply, for the start of the body."""
     program = own.source("")
     values = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
-    kinds = (*values, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    kinds = (*values, *DEFINITION_NODES)
     parts = []
     for node in tree.body:
         if not isinstance(node, kinds) or (
@@ -148,18 +140,8 @@ def _other_definitions(tree: ast.Module, text: str, versions: set[str], own: Fun
             continue
         segment = ast.get_source_segment(text, node) or ""
         if segment and f"\n{segment}\n" not in f"\n{program}\n":
-            parts.append(_indented(segment + "\n", "", own.indent))
+            parts.append(indented(segment + "\n", "", own.indent))
     return "".join(parts)
-
-
-def _indented(text: str, before: str, after: str) -> str:
-    if before == after:
-        return text
-    in_strings = rows_in_strings(text)
-    return "\n".join(
-        after + row.removeprefix(before) if row.strip() and number not in in_strings else row
-        for number, row in enumerate(text.split("\n"), 1)
-    )
 
 
 def _trimmed(text: str, indent: str) -> str:
@@ -169,7 +151,7 @@ def _trimmed(text: str, indent: str) -> str:
     """
     rows = text.strip("\n").split("\n")
     if rows and rows[0].strip() and not rows[0][0].isspace():
-        rows = _indented("\n".join(rows), "", indent).split("\n")
+        rows = indented("\n".join(rows), "", indent).split("\n")
     for _ in range(_CUTS):
         if not rows:
             break

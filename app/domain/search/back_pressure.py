@@ -12,6 +12,9 @@ half with each passage, until the stage has as much as it can do.
 import math
 from dataclasses import dataclass, replace
 
+from app.domain.setting import MOST as LARGEST
+from app.domain.setting import bounded
+
 HEADROOM = 1.5
 """Factor of the number at work: it lets a run grow when a stage gets faster."""
 LEAD_SECONDS = 0.5
@@ -51,15 +54,17 @@ class InFlightLimits:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Limits set by the user; None for a measured limit.
+    """Limits that the section `queue` sets; None for a measured limit."""
 
-    Attributes:
-      trials_at_once: Trials of the run in a sandbox; None: as many as there are places.
-    """
-
-    generating: int | None = None
-    evaluating: int | None = None
-    trials_at_once: int | None = None
+    generating: int | None = bounded(None, ge=1, le=LARGEST)
+    """Most proposals that wait for their operator. Without a value, it follows from
+    measurements."""
+    evaluating: int | None = bounded(None, ge=1, le=LARGEST)
+    """Proposals under test from which on no further proposal is planned. Without a value, it
+    follows from measurements."""
+    trials_at_once: int | None = bounded(None, ge=1, le=LARGEST)
+    """Most trials of the run that are in a sandbox at once. Without a value, as many as the workers
+    have places."""
 
     @property
     def fixed(self) -> bool:

@@ -9,11 +9,11 @@ at a time.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from app.domain.operator import Completion, Prompt
 from app.domain.prompting.tokens import estimated
-from app.domain.setting import LARGEST_INTEGER, MOST
+from app.domain.setting import LARGEST_INTEGER, MOST, bounded
 
 PROMPT_GROWTH = 2.0
 """Most growth of prompts between two plans: they grow with programs, attempts and elites.  In the
@@ -32,13 +32,13 @@ class Budget:
     Work in flight counts.  A completion that is reused from an earlier run costs nothing.
     """
 
-    proposals: int = field(default=100, metadata={"ge": 1, "le": MOST})
+    proposals: int = bounded(100, ge=1, le=MOST)
     """Children the run may propose, without seeds."""
-    wall_seconds: float | None = field(default=None, metadata={"gt": 0})
+    wall_seconds: float | None = bounded(None, gt=0)
     """Seconds the run may take, pauses included."""
-    tokens: int | None = field(default=None, metadata={"ge": 1, "le": LARGEST_INTEGER})
+    tokens: int | None = bounded(None, ge=1, le=LARGEST_INTEGER)
     """Tokens the run may use, of prompts and completions."""
-    cost_usd: float | None = field(default=None, metadata={"gt": 0})
+    cost_usd: float | None = bounded(None, gt=0)
     """US dollars the run's completions may cost."""
 
 

@@ -58,7 +58,7 @@ def _drawn(brief: Brief, draft: Draft, rules: Refining) -> bool:
 
 def _at_the_top(brief: Brief, draft: Draft, top: int) -> bool:
     """Returns whether fewer than `top` of the other programs in the brief are fitter."""
-    own = brief.known[draft.parents[0]].fitness
+    own = brief.parent(draft).fitness
     if own is None:
         return False
     programs = (*draft.parents[1:], *draft.inspirations)

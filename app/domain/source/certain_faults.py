@@ -10,9 +10,16 @@ import symtable
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-from app.domain.source.syntax import SHARED, UNPARSABLE, nodes, shared_tree, syntax_tree
+from app.domain.source.syntax import (
+    FUNCTION_NODES,
+    SHARED,
+    UNPARSABLE,
+    FunctionNode,
+    nodes,
+    shared_tree,
+    syntax_tree,
+)
 
 MOST_FAULTS = 4
 
@@ -28,9 +35,7 @@ _BINDS_UNSEEN = frozenset(
 )
 """Names with which a program may bind names that its text does not show."""
 
-_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_SCOPES = (*_FUNCTIONS, ast.Lambda, ast.ClassDef)
+_SCOPES = (*FUNCTION_NODES, ast.Lambda, ast.ClassDef)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class _Program:
     nodes: Sequence[ast.AST]
     bound: frozenset[str]
     reads: frozenset[str]
-    functions: Mapping[str, _Function]
+    functions: Mapping[str, FunctionNode]
     caught: frozenset[str]
 
     @property
@@ -115,7 +120,7 @@ def _read(source: str) -> _Program | None:
     functions = {
         node.name: node
         for node in run.body
-        if isinstance(node, _FUNCTIONS) and times[node.name] == 1 and not node.decorator_list
+        if isinstance(node, FUNCTION_NODES) and times[node.name] == 1 and not node.decorator_list
     }
     handlers = [node.type for node in every if isinstance(node, ast.ExceptHandler)]
     caught = {
@@ -185,7 +190,7 @@ class _Evaluated(ast.NodeTransformer):
         self.generic_visit(node)
         return node
 
-    def _function(self, node: _Function) -> ast.AST:
+    def _function(self, node: FunctionNode) -> ast.AST:
         if self._lazy:
             node.returns = None
             for argument in ast.walk(node.args):
@@ -270,7 +275,7 @@ def _wrong_calls(program: _Program) -> list[Fault]:
     return faults
 
 
-def _mismatch(call: ast.Call, function: _Function) -> str:
+def _mismatch(call: ast.Call, function: FunctionNode) -> str:
     """Returns how a call's arguments do not fit; "" where they do, or where nobody can say."""
     given = {keyword.arg for keyword in call.keywords if keyword.arg}
     if len(given) < len(call.keywords) or any(isinstance(arg, ast.Starred) for arg in call.args):
@@ -337,7 +342,7 @@ def _unlike(program: _Program, parent: _Program) -> list[Fault]:
     return faults
 
 
-def _other_sizes(function: _Function, sizes: Collection[int | None]) -> tuple[int, int] | None:
+def _other_sizes(function: FunctionNode, sizes: Collection[int | None]) -> tuple[int, int] | None:
     """Returns the line and the length of a returned tuple of another length; None without any."""
     for returned in _returns(function):
         size = _size(returned.value)
@@ -346,7 +351,7 @@ def _other_sizes(function: _Function, sizes: Collection[int | None]) -> tuple[in
     return None
 
 
-def _returns(function: _Function) -> Sequence[ast.Return]:
+def _returns(function: FunctionNode) -> Sequence[ast.Return]:
     """Returns the `return` statements of a function; none of one that yields or is awaited."""
     found: list[ast.Return] = []
     pending: list[ast.AST] = [*function.body]

@@ -4,16 +4,17 @@ import ast
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from app.domain.program import Program
 from app.domain.source.regions import lines, parse
-from app.domain.source.syntax import tree_or_none
+from app.domain.source.syntax import (
+    FUNCTION_NODES,
+    FunctionNode,
+    first_line,
+    top_level,
+    tree_or_none,
+)
 
-FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
-DefinitionNode: TypeAlias = FunctionNode | ast.ClassDef
-FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
-DEFINITION_NODES = (*FUNCTION_NODES, ast.ClassDef)
 # A longer class is replaced method by method only.
 _LINES_OF_A_CLASS = 80
 
@@ -81,19 +82,13 @@ def outline(source: str, kept: Sequence[Definition]) -> str:
     return "".join(text)
 
 
-def first_line(node: DefinitionNode) -> int:
-    """Returns the line, from 0, of a definition's first decorator, else that of its name."""
-    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)]) - 1
-
-
 def positional(node: FunctionNode) -> tuple[str, ...]:
     """Returns the names of a function's positional parameters, in order."""
     return tuple(each.arg for each in (*node.args.posonlyargs, *node.args.args))
 
 
 def _definitions(source: str) -> Iterator[Definition]:
-    tree = tree_or_none(source)
-    for node in tree.body if tree else ():
+    for node in top_level(source):
         if isinstance(node, FUNCTION_NODES):
             yield _definition(node.name, node)
         elif isinstance(node, ast.ClassDef):

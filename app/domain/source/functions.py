@@ -15,9 +15,15 @@ from dataclasses import dataclass
 
 from app.domain.program import Program
 from app.domain.source.regions import lines, parse
-from app.domain.source.syntax import argument_names, syntax_tree, tree_or_none
+from app.domain.source.syntax import (
+    DEFINITION_NODES,
+    argument_names,
+    first_line,
+    syntax_tree,
+    top_level,
+    tree_or_none,
+)
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _MARKER = re.compile(r"\W*EVOLVE-BLOCK-(?:START|END)\b")
 
 
@@ -156,9 +162,9 @@ def renamed(text: str, before: str, after: str) -> str:
 
 def defined_names(passage: str) -> frozenset[str]:
     """Returns the names of a passage's functions and classes, if it has nothing else; else none."""
-    tree = tree_or_none(passage)
-    definitions = [node for node in (tree.body if tree else ()) if isinstance(node, _DEFINITIONS)]
-    only = tree is not None and len(definitions) == len(tree.body)
+    body = top_level(passage)
+    definitions = [node for node in body if isinstance(node, DEFINITION_NODES)]
+    only = len(definitions) == len(body)
     return frozenset(node.name for node in definitions) if only else frozenset()
 
 
@@ -175,41 +181,35 @@ def with_definitions(source: str, passage: str) -> str | None:
     tree, new = tree_or_none(source), tree_or_none(passage)
     if tree is None or new is None:
         return None
-    own = {node.name: node for node in tree.body if isinstance(node, _DEFINITIONS)}
+    own = {node.name: node for node in tree.body if isinstance(node, DEFINITION_NODES)}
     imports = (ast.Import, ast.ImportFrom)
-    if not all(isinstance(node, (*_DEFINITIONS, *imports)) for node in new.body):
+    if not all(isinstance(node, (*DEFINITION_NODES, *imports)) for node in new.body):
         return None
     text, rows = lines(source), lines(passage)
     replaced = {
         own[node.name]: "".join(_rows(rows, node))
         for node in new.body
-        if isinstance(node, _DEFINITIONS) and node.name in own
+        if isinstance(node, DEFINITION_NODES) and node.name in own
     }
     if not replaced:
         return None
     added = [
         "".join(_rows(rows, node)).rstrip("\n") + ("\n" if isinstance(node, imports) else "\n\n\n")
         for node in new.body
-        if not (isinstance(node, _DEFINITIONS) and node.name in own)
+        if not (isinstance(node, DEFINITION_NODES) and node.name in own)
         and "".join(_rows(rows, node)).strip() not in source
     ]
-    first = min(_first_row(node) for node in replaced)
-    for node in sorted(replaced, key=_first_row, reverse=True):
+    first = min(first_line(node) for node in replaced)
+    for node in sorted(replaced, key=first_line, reverse=True):
         body = replaced[node].rstrip("\n") + "\n"
-        text[_first_row(node) : node.end_lineno] = [body]
-        if _first_row(node) == first:
+        text[first_line(node) : node.end_lineno] = [body]
+        if first_line(node) == first:
             text.insert(first, "".join(added))
     return "".join(text)
 
 
-def _first_row(node: ast.stmt) -> int:
-    """Returns the index of a statement's first line, that of its first decorator included."""
-    decorators = node.decorator_list if isinstance(node, _DEFINITIONS) else []
-    return min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
-
-
 def _rows(text: Sequence[str], node: ast.stmt) -> Sequence[str]:
-    return text[_first_row(node) : node.end_lineno]
+    return text[first_line(node) : node.end_lineno]
 
 
 def earlier_calls(body: str, name: str) -> list[str]:
@@ -218,7 +218,18 @@ def earlier_calls(body: str, name: str) -> list[str]:
     return [token.string for token in _tokens(body) if version.fullmatch(token.string)]
 
 
-def rows_in_strings(text: str) -> frozenset[int]:
+def indented(text: str, before: str, after: str) -> str:
+    """Returns a text with another indentation of its rows, but for those inside strings."""
+    if before == after:
+        return text
+    in_strings = _rows_in_strings(text)
+    return "\n".join(
+        after + row.removeprefix(before) if row.strip() and number not in in_strings else row
+        for number, row in enumerate(text.split("\n"), 1)
+    )
+
+
+def _rows_in_strings(text: str) -> frozenset[int]:
     """Returns the rows, from 1, that begin inside a string: their white space is its value."""
     return frozenset(
         row for token in _tokens(text) for row in range(token.start[0] + 1, token.end[0] + 1)
@@ -226,8 +237,7 @@ def rows_in_strings(text: str) -> frozenset[int]:
 
 
 def _functions(source: str) -> list[ast.FunctionDef]:
-    tree = tree_or_none(source)
-    return [node for node in tree.body if isinstance(node, ast.FunctionDef)] if tree else []
+    return [node for node in top_level(source) if isinstance(node, ast.FunctionDef)]
 
 
 def _evolves(decorator: ast.expr) -> bool:
@@ -250,11 +260,8 @@ def _header_end(text: Sequence[str], node: ast.FunctionDef) -> int | None:
 
 def _preface(source: str) -> str:
     """Returns the text before the first function or class, without markers."""
-    tree = syntax_tree(source)
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    first = next(node for node in tree.body if isinstance(node, kinds))
-    number = min([first.lineno, *(decorator.lineno for decorator in first.decorator_list)])
-    text = lines(source.replace("\r\n", "\n"))[: number - 1]
+    first = next(node for node in syntax_tree(source).body if isinstance(node, DEFINITION_NODES))
+    text = lines(source.replace("\r\n", "\n"))[: first_line(first)]
     return "".join(line for line in text if not _MARKER.match(line)).strip("\n") + "\n"
 
 

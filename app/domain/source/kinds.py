@@ -1,7 +1,7 @@
 """Kinds of values in a Python program, as far as its text shows them, and its sizes and positions.
 
-Nothing is run.  An assignment at the top of a function replaces the kind of a name; one inside a
-loop or a condition is joined to it.  A value of which nothing is known has a symbol for where it
+Nothing is run.  An assignment replaces the kind of a name; one inside a `try` is joined to it, and
+so is an element that is added.  A value of which nothing is known has a symbol for where it
 comes from, such as a parameter or an element of it, so that equal symbols mean values of one type.
 Arrays that the program itself combines element by element are of one shape, and others are not.
 """
@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from app.domain.source.syntax import argument_names, number
+from app.domain.source.syntax import FunctionNode, argument_names, called_name, number
 
-# The statements, and those of a loop, are read twice: the second time with the kinds from below.
+# The statements are read twice: the second time with the kinds from below.
 _PASSES = 2
 # Most steps of the search for sizes; fewer sizes are found in a program that needs more.
 _MOST_STEPS = 20_000
@@ -138,6 +138,14 @@ class Scope:
     calls: set[str] = field(default_factory=set)
     converted: set[str] = field(default_factory=set)
 
+    @property
+    def outermost(self) -> "Scope":
+        """The function of the module that it is part of; what it calls counts as called by that."""
+        scope = self
+        while scope.parent is not None and scope.parent.parent is not None:
+            scope = scope.parent
+        return scope
+
     def holding(self, name: str) -> "Scope | None":
         """Returns the scope that binds a name; None for a builtin and an unknown name."""
         scope: Scope | None = self
@@ -173,7 +181,6 @@ class Kinds:
     _sinks: dict[ast.expr, Scope] = field(default_factory=dict)
     _compared: dict[ast.Compare, Scope] = field(default_factory=dict)
     _nested: int = 0
-    _looping: bool = False
     _read: bool = False
 
     def __post_init__(self) -> None:
@@ -208,9 +215,7 @@ class Kinds:
 
     def reaches(self, called: Iterable[str], scope: Scope) -> bool:
         """Returns whether a function would call itself if it called these, and does not yet."""
-        while scope.parent is not None and scope.parent.parent is not None:
-            # An inner function counts as called by the function around it.
-            scope = scope.parent
+        scope = scope.outermost
         if not scope.name or scope.name in scope.calls:
             return False
         seen, ahead = set[str](), [name for name in called if name in self.functions]
@@ -277,16 +282,13 @@ class Kinds:
                 for alias in aliases:
                     scope.names.setdefault((alias.asname or alias.name).split(".")[0], _MIXED)
 
-    def _inside(self, body: Sequence[ast.stmt], scope: Scope, *, loop: bool = False) -> None:
-        """Reads statements that may not be executed; those of the outermost loop twice."""
-        outermost = loop and not self._looping
-        self._nested, self._looping = self._nested + 1, self._looping or loop
-        for _ in range(_PASSES if outermost else 1):
-            self._statements(body, scope)
+    def _inside(self, body: Sequence[ast.stmt], scope: Scope) -> None:
+        """Reads statements of which some may not be executed."""
+        self._nested += 1
+        self._statements(body, scope)
         self._nested -= 1
-        self._looping = self._looping and not outermost
 
-    def _function(self, function: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> None:
+    def _function(self, function: FunctionNode, scope: Scope) -> None:
         inner = self._inner.get(function)
         arguments = function.args
         if inner is None:
@@ -314,10 +316,9 @@ class Kinds:
                 inner.sources.setdefault(parameter.arg, {})[default, ()] = scope
         scope.names.setdefault(function.name, Value(Kind.UNKNOWN, symbol=f"def {function.name}"))
         self.functions[function.name] = inner
-        nested, looping = self._nested, self._looping
-        self._nested, self._looping = 0, False
+        nested, self._nested = self._nested, 0
         self._statements(function.body, inner)
-        self._nested, self._looping = nested, looping
+        self._nested = nested
 
     def _bind(
         self, target: ast.expr, value: Value, scope: Scope, source: ast.expr, path: Path = ()
@@ -510,7 +511,8 @@ class Kinds:
             case ast.Slice():
                 parts = [part for part in (index.lower, index.upper, index.step) if part]
             case ast.Tuple(elts=parts):
-                self._value(index, scope) if not _slices(parts) else None
+                if not any(isinstance(part, ast.Slice) for part in parts):
+                    self._value(index, scope)
             case _:
                 parts = []
                 self._value(index, scope)
@@ -521,16 +523,20 @@ class Kinds:
 
     def _call(self, node: ast.Call, scope: Scope) -> Value:
         arguments = [self._value(part, scope) for part in node.args]
-        sizing = _called(node) in _SIZING
+        sizing = called_name(node) in _SIZING
         for n, part in enumerate(node.args):
-            if sizing and not self._read and not (n > 0 and _called(node) in ("full", "sample")):
+            if (
+                sizing
+                and not self._read
+                and not (n > 0 and called_name(node) in ("full", "sample"))
+            ):
                 self._sinks[part] = scope
         for keyword in node.keywords:
             self._value(keyword.value, scope)
             if keyword.arg in _SIZING_KEYWORDS and not self._read:
                 self._sinks[keyword.value] = scope
         match node.func:
-            case ast.Name(id=name) if name in self.functions and name in self._names(scope):
+            case ast.Name(id=name) if name in self.functions and scope.holding(name):
                 return self._own_call(node, self.functions[name], arguments, scope)
             case ast.Name(id=name):
                 return self._builtin(name, arguments)
@@ -546,22 +552,11 @@ class Kinds:
         self._value(node.func, scope)
         return _MIXED
 
-    def _names(self, scope: Scope) -> set[str]:
-        names: set[str] = set()
-        inner: Scope | None = scope
-        while inner is not None:
-            names |= inner.names.keys()
-            inner = inner.parent
-        return names
-
     def _own_call(
         self, node: ast.Call, function: Scope, arguments: Sequence[Value], scope: Scope
     ) -> Value:
         if not self._read:
-            caller: Scope = scope
-            while caller.parent is not None and caller.parent.parent is not None:
-                caller = caller.parent
-            caller.calls.add(function.name)
+            scope.outermost.calls.add(function.name)
             given = [*zip(function.parameters, node.args, arguments, strict=False)]
             given += [
                 (keyword.arg, keyword.value, self._value(keyword.value, scope))
@@ -808,7 +803,7 @@ class _Steps:
                 self.follow(source, (*part, *path), where)
 
     def _call(self, node: ast.Call, path: Path, scope: Scope) -> None:
-        name = _called(node)
+        name = called_name(node)
         match name, path:
             case "zip", (_, int() as place, *rest) if place < len(node.args):
                 self.follow(node.args[place], (_ELEMENT, *rest), scope)
@@ -891,7 +886,7 @@ def _array(shape: str) -> Value:
 
 def _fresh(node: ast.Call) -> str:
     """Returns the name of a shape that only one place of a program makes."""
-    return f"{_called(node)}@{node.lineno}:{node.col_offset}"
+    return f"{called_name(node)}@{node.lineno}:{node.col_offset}"
 
 
 def _bounded(kind: Kind, parts: tuple[Value, ...]) -> Value:
@@ -933,21 +928,13 @@ def _all_joined(values: Sequence[Value]) -> Value:
 def _axes(index: ast.expr) -> str:
     """Returns the form of an index of an array, with names and numbers alike."""
     parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    return ",".join(
-        ":" if isinstance(part, ast.Slice) else "n" if _none(part) else "i" for part in parts
-    )
+    return ",".join(map(_axis, parts))
 
 
-def _none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
-
-
-def _slices(parts: Sequence[ast.expr]) -> bool:
-    return any(isinstance(part, ast.Slice) for part in parts)
-
-
-def _called(node: ast.Call) -> str:
-    match node.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
+def _axis(part: ast.expr) -> str:
+    match part:
+        case ast.Slice():
+            return ":"
+        case ast.Constant(value=None):
+            return "n"
+    return "i"

@@ -16,6 +16,7 @@ from app.domain.source.syntax import (
     SHARED,
     argument_names,
     bound_names,
+    called_name,
     nodes,
     number,
     shared_tree,
@@ -220,7 +221,7 @@ def _operands(site: Site) -> Sequence[Site]:
                 Site(right, anchor, names, False, power, structural),
             )
         case ast.Call(args=arguments, keywords=keywords):
-            sizing = structural or _called(node) in _SIZING
+            sizing = structural or called_name(node) in _SIZING
             inner = [Site(argument, anchor, names, structural=sizing) for argument in arguments]
             for keyword in keywords:
                 # An integer keyword such as `axis=0` or `size=3` is structural.
@@ -249,7 +250,7 @@ def _calculates(node: ast.expr) -> bool:
         case ast.BinOp() | ast.UnaryOp() | ast.IfExp():
             return True
         case ast.Call():
-            return _called(node) in ("abs", "min", "max", "sum")
+            return called_name(node) in ("abs", "min", "max", "sum")
     return False
 
 
@@ -261,7 +262,7 @@ def _takes_fractions(node: ast.expr) -> bool:
         case ast.Call(func=ast.Attribute(value=ast.Name(id="math"))):
             return True
         case ast.Call():
-            return _called(node) in ("float", "int", "round")
+            return called_name(node) in ("float", "int", "round")
     return False
 
 
@@ -269,13 +270,6 @@ def _targets(targets: Sequence[ast.expr]) -> frozenset[str]:
     return frozenset(
         node.id for target in targets for node in nodes(target) if isinstance(node, ast.Name)
     )
-
-
-def _called(node: ast.Call) -> str:
-    match node.func:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
 
 
 def _textual(node: ast.expr) -> bool:

@@ -5,8 +5,12 @@ import builtins
 import functools
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+FunctionNode: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+DefinitionNode: TypeAlias = FunctionNode | ast.ClassDef
+FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
+DEFINITION_NODES = (*FUNCTION_NODES, ast.ClassDef)
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 """What `syntax_tree` raises for a text that is not Python, or is too deeply nested to parse."""
 _ATTEMPTS = 8
@@ -82,6 +86,26 @@ def tree_or_none(text: str) -> ast.Module | None:
         return syntax_tree(text)
     except UNPARSABLE:
         return None
+
+
+def top_level(text: str) -> list[ast.stmt]:
+    """Returns the statements of a program; [] where the text does not parse."""
+    tree = tree_or_none(text)
+    return tree.body if tree is not None else []
+
+
+def first_line(node: ast.stmt) -> int:
+    """Returns a statement's first line, from 0: of a definition, that of its first decorator."""
+    decorators = node.decorator_list if isinstance(node, DEFINITION_NODES) else []
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
+
+
+def called_name(node: ast.Call) -> str:
+    """Returns the name of a function or method that is called; "" where it has none."""
+    match node.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
 
 
 @functools.lru_cache(maxsize=SHARED)
@@ -225,7 +249,7 @@ def bound_names(statements: Sequence[ast.stmt]) -> frozenset[str]:
     """Returns the names that statements bind in their own scope."""
     names: set[str] = set()
     for statement in statements:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(statement, DEFINITION_NODES):
             names.add(statement.name)
             continue
         for node in nodes(statement, _NAMING):
@@ -265,14 +289,12 @@ def unbound_names(text: str) -> frozenset[str]:
     known = bound_names(tree.body) | _BUILTINS
     unbound: set[str] = set()
     for node in statements(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, FUNCTION_NODES):
             unbound |= _unbound_in(node, known)
     return frozenset(unbound)
 
 
-def _unbound_in(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, known: frozenset[str]
-) -> set[str]:
+def _unbound_in(function: FunctionNode, known: frozenset[str]) -> set[str]:
     first_bound: dict[str, int] = dict.fromkeys(argument_names(function.args), 0)
     reads: list[ast.Name] = []
 
@@ -327,14 +349,12 @@ def _numbered_in(scope: ast.Module | ast.ClassDef, known: frozenset[str]) -> dic
     for statement in scope.body:
         if isinstance(statement, ast.ClassDef):
             numbered |= _numbered_in(statement, known)
-        elif isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+        elif isinstance(statement, FUNCTION_NODES):
             numbered |= _numbered_in_function(statement, known)
     return numbered
 
 
-def _numbered_in_function(
-    function: ast.FunctionDef | ast.AsyncFunctionDef, known: frozenset[str]
-) -> dict[ast.AST, ast.AST]:
+def _numbered_in_function(function: FunctionNode, known: frozenset[str]) -> dict[ast.AST, ast.AST]:
     naming = nodes(function, _NAMING)[1:]
     uses = [node for node in naming if isinstance(node, ast.Name)]
     introspective = any(use.id in _INTROSPECTION for use in uses)

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from app.reports.comparison import ArmRun
+from app.reports.arms import ArmRun
 from benchmarks.openevolve import beside, outcomes, same_score
 
 AT = "2026-11-25 13:25:"

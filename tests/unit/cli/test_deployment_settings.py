@@ -11,7 +11,8 @@ import pytest
 
 from app.cli import compare
 from app.client import session
-from app.client.plan import SettingLayers, plan_run
+from app.client.plan import plan_run
+from app.client.setting_layers import SettingLayers
 from app.client.target import Target
 from app.config.layers import UsageError, from_assignments
 from app.config.settings import RunSettings
@@ -46,7 +47,7 @@ def test_so_is_a_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.cli.compare.load_problem", lambda *_, strict: problem())
 
     for local in (True, False):
-        compare._planned(
+        compare._plan_runs(
             *(["p"], {"greedy": []}, [1], None, None, []), no_model=True, strict=False, local=local
         )
 
@@ -111,7 +112,7 @@ def test_an_embedded_run_says_its_protections_and_waits_as_long_as_the_setting_s
     monkeypatch.setattr(session, "open_sandbox", opened)
     monkeypatch.setattr(session, "open_ledger", opened)
     monkeypatch.setattr(session, "_pause_left_behind", lambda *_, **more: None)
-    monkeypatch.setattr(session.bootstrap, "context", lambda *_, **more: None)
+    monkeypatch.setattr(session, "context", lambda *_, **more: None)
     settings = RunSettings.model_validate({"queue": {"patience_seconds": 7}})
 
     said: list[str] = []

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from app.adapters.sandbox import engine_socket
-from app.cli.doctor import _docker, _sandboxes_elsewhere
-from app.client.target import Target
+from app.adapters.sandbox.choose import checks
+from app.cli.doctor import _sandboxes_elsewhere
 from app.ports.records import Worker
 
 REMEDY = "use the docker sandbox"
@@ -23,10 +23,6 @@ def engines_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return address
 
 
-def target(*, deployed: bool) -> Target:
-    return Target(Path(), *(("postgresql://h/db", "redis://h") if deployed else (None, None)))
-
-
 def test_a_socket_that_this_user_may_not_open_names_its_group(
     engines_socket: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,7 +31,7 @@ def test_a_socket_that_this_user_may_not_open_names_its_group(
 
     monkeypatch.setattr(engine_socket, "knock", refuse)
 
-    found = _docker(target(deployed=True))
+    [found] = checks(deployed=True)
 
     assert f"DOCKER_GID={engines_socket.stat().st_gid} in .env" in found.remedy
     assert "root on this machine" in found.remedy
@@ -50,7 +46,9 @@ def test_an_engine_that_does_not_run_is_started_where_it_is_needed(
 ) -> None:
     engines_socket.unlink()
 
-    assert remedy in _docker(target(deployed=deployed)).remedy
+    [found] = checks(deployed)
+
+    assert remedy in found.remedy
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,7 @@ def test_an_engine_that_does_not_run_is_started_where_it_is_needed(
 def test_an_engine_that_does_not_answer_at_its_socket_is_started_or_not_chosen(
     engines_socket: Path, deployed: bool, remedy: str
 ) -> None:
-    found = _docker(target(deployed=deployed))
+    [found] = checks(deployed)
 
     assert str(engines_socket) in found.detail
     assert f"start Docker, {remedy}" in found.remedy

@@ -9,7 +9,8 @@ from app.adapters.model import local_servers
 from app.adapters.model.local_servers import LocalModel, LocalServer, NoServer
 from app.cli.change import given
 from app.client.local_model import with_local_model
-from app.client.plan import load_problem, plan_run, read_layers
+from app.client.plan import plan_run
+from app.client.setting_layers import load_problem, read_layers
 from app.config.layers import Choices, UsageError
 from app.config.resolve import PROBLEMS_OWN
 from tests.unit.cli.remedies import replace_everywhere

@@ -4,7 +4,7 @@ import itertools
 import json
 from typing import Any
 
-from app.client.measuring import compared, measure
+from app.client.measuring import compare_modes, measure
 from app.domain.evaluation import Failure, FailureKind, Trial
 from app.domain.problem import Job, Mode, Outcome
 from app.ports.protocols import NEVER, Stop
@@ -32,7 +32,7 @@ def difference(sandbox: TwoFaced) -> str:
     [seed] = toy.seeds
     [evaluation] = measure(toy, sandbox, seed).trials.values()
     trial = Trial("evaluate", (seed.id,))
-    return compared(sandbox, toy, trial, {seed.id: seed}, evaluation)
+    return compare_modes(sandbox, toy, trial, {seed.id: seed}, evaluation)
 
 
 def test_a_seed_that_measures_alike_in_both_modes_costs_one_more_trial() -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from app.client.plan import load_problem, named_problem, plan_run, read_layers
+from app.client.plan import plan_run
+from app.client.setting_layers import load_problem, named_problem, read_layers
 from app.config.foreign_names import (
+    _EARLIER,
     _FUNSEARCH_LITE,
     _SHINKA,
-    foreign_name,
+    foreign_names,
     foreign_variables,
-    variable_of,
 )
 from app.config.layers import (
     ADDRESSES,
@@ -24,6 +25,7 @@ from app.config.layers import (
 )
 from app.config.openevolve_keys import KEYS
 from app.config.recipes import parameter_names, recipe
+from app.config.section import variable_of
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "bin_packing"
 LITE = EXAMPLE / "funsearch_lite.yaml"
@@ -116,7 +118,10 @@ def test_the_command_line_replaces_without_a_word(tmp_path: Path) -> None:
     assert not [text for text in plan.notices if "replaces" in text]
 
 
-FOREIGN = [*(key.name for key in KEYS), *_FUNSEARCH_LITE, *_SHINKA, "evo_config.llm_models"]
+FOREIGN = [
+    *(key.name for key in KEYS),
+    *(*_EARLIER, *_FUNSEARCH_LITE, *_SHINKA, "evo_config.llm_models"),
+]
 PARAMETERS = {
     name
     for strategy in ("map_elites", "funsearch_lite")
@@ -134,7 +139,7 @@ def test_a_name_of_another_engine_is_accepted_or_refused_with_the_one_that_works
     with pytest.raises(UsageError, match="is a name of") as refused:
         read_layers([f"{name}=1"], None)
 
-    remedy, found = refused.value.remedy, foreign_name(name)
+    remedy, found = refused.value.remedy, foreign_names().get(name)
     assert found is not None
     assert remedy == found.remedy
     for written in remedy.removeprefix("Write ").replace(",", " ").replace(".\n", " ").split():

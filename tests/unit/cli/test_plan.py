@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.client.plan import RunPlan, SettingLayers, plan_run
+from app.client.plan import RunPlan, plan_run
+from app.client.setting_layers import SettingLayers
 from app.config.layers import UsageError, from_assignments
 from app.config.rules import rules_of
 from app.domain.problem import Axis

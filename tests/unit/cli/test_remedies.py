@@ -8,17 +8,18 @@ from typing import Any
 
 import pytest
 
-import app.client.plan
+import app.client.adjustments
+import app.client.requirements
+import app.client.setting_layers
 import app.config.checks
 import app.config.mix
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.overflow import overflow
-from app.client.plan import (
-    RunPlan,
+from app.client.plan import RunPlan, plan_run
+from app.client.setting_layers import (
     SettingLayers,
     load_problem,
     named_problem,
-    plan_run,
     read_layers,
     with_templates,
 )
@@ -190,8 +191,8 @@ ROWS = [
     ),
     Row(
         ["nested.strategy=reflexion", "queue.trials_at_once=2"],
-        "Leave it out, or set sandbox.cells",
-        [["nested.strategy=reflexion"], ["nested.strategy=reflexion", "sandbox.cells=2"]],
+        "Leave it out, or set sandbox.places",
+        [["nested.strategy=reflexion"], ["nested.strategy=reflexion", "sandbox.places=2"]],
     ),
     Row(
         [MODEL, "search.operators={complete: 1}"],
@@ -400,7 +401,13 @@ OTHERWISE = {
 """Remedies that are carried out elsewhere."""
 
 
-@pytest.mark.parametrize("module", [app.config.checks, app.config.mix, app.client.plan])
+@pytest.mark.parametrize(
+    "module",
+    [
+        *(app.config.checks, app.config.mix),
+        *(app.client.setting_layers, app.client.adjustments, app.client.requirements),
+    ],
+)
 def test_every_remedy_of_a_module_that_checks_settings_is_carried_out_here(module: Any) -> None:
     tried = [*(row.remedy for row in ROWS), *(row.advice for row in FILES)]
 

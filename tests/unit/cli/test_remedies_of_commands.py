@@ -12,7 +12,7 @@ import pytest
 
 import app.cli.branch
 import app.cli.compare
-import app.cli.doctor
+import app.cli.doctor_models
 import app.cli.evaluate
 import app.cli.export
 import app.cli.new
@@ -27,7 +27,8 @@ import app.config.resolve
 from app.adapters.problems import configures_problem
 from app.cli.application import status_of
 from app.client import local_state
-from app.client.plan import RunPlan, SettingLayers, plan_run, read_layers
+from app.client.plan import RunPlan, plan_run
+from app.client.setting_layers import SettingLayers, read_layers
 from app.client.target import Target, embedded_stack, find_target
 from app.config.changes import fixed
 from app.config.layers import UsageError, from_assignments, from_environment, from_file
@@ -94,7 +95,7 @@ def begun_again(*, proposals: int = 4, comparison: str = "first") -> None:
     )
     with pytest.MonkeyPatch.context() as patch, suppress(AttributeError):
         patch.setattr("app.engine.lifecycle.start", lambda *_: None)
-        app.cli.compare._begun(cast(Any, session), comparison, again)
+        app.cli.compare._begin_run(cast(Any, session), comparison, again)
 
 
 def compared(*problems: str) -> None:
@@ -104,7 +105,7 @@ def compared(*problems: str) -> None:
         (folder / "initial_program.py").write_text("x = 1\n")
         (folder / "evaluator.py").write_text("def evaluate(path):\n    return {'a': 1}\n")
     arms = {"a": ["search.strategy=map_elites"]}
-    app.cli.compare._planned(
+    app.cli.compare._plan_runs(
         problems, arms, [1], 4, None, [], no_model=True, strict=False, local=True
     )
 
@@ -209,7 +210,7 @@ ROWS = [
         [lambda: branched("cascaded", ONE, fan_out="1,2,4")],
     ),
     *rows(
-        app.cli.compare._arms,
+        app.cli.compare._settings_of_arms,
         (
             ("", ["small"]),
             "Write NAME:KEY=VALUE, as small:search.islands=1",
@@ -229,9 +230,9 @@ ROWS = [
     *rows(
         equal_workers,
         (
-            ("sandbox.cells=1", "sandbox.cells=2"),
+            ("sandbox.places=1", "sandbox.places=2"),
             "Compare them in commands of their own",
-            [("sandbox.cells=1",), ("sandbox.cells=2",)],
+            [("sandbox.places=1",), ("sandbox.places=2",)],
         ),
     ),
     *rows(
@@ -323,9 +324,9 @@ ROWS = [
             [("search.top_programs", 3)],
         ),
         (
-            ("sandbox.cells", 3),
+            ("sandbox.places", 3),
             "Pause the run, then give it to `evoq resume`",
-            [("sandbox.cells", 3, RunState.PAUSED)],
+            [("sandbox.places", 3, RunState.PAUSED)],
         ),
     ),
     *rows(
@@ -483,13 +484,13 @@ def test_workers_inherit_a_variable_that_was_corrected_or_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = Target(tmp_path, None, None)
-    monkeypatch.setenv("EVOQ_SANDBOX__CELLS", "many")
+    monkeypatch.setenv("EVOQ_SANDBOX__PLACES", "many")
     with pytest.raises(UsageError, match="Correct the variable, or leave it out"):
         embedded_stack(target)
 
-    monkeypatch.setenv("EVOQ_SANDBOX__CELLS", "2")
+    monkeypatch.setenv("EVOQ_SANDBOX__PLACES", "2")
     embedded_stack(target)
-    monkeypatch.delenv("EVOQ_SANDBOX__CELLS")
+    monkeypatch.delenv("EVOQ_SANDBOX__PLACES")
     embedded_stack(target)
 
 
@@ -520,11 +521,11 @@ def test_a_missing_key_has_a_remedy_that_ends_the_finding(
     for name, value in {"EVOQ_LLM__MODEL": "m", **variables}.items():
         monkeypatch.setenv(name, value)
     target = Target(Path(), None, None)
-    assert remedy in app.cli.doctor._model(target).remedy
+    assert remedy in app.cli.doctor_models.check_model(target).remedy
 
     for name, value in carried_out.items():
         monkeypatch.setenv(name, value)
-    assert remedy not in app.cli.doctor._model(target).remedy
+    assert remedy not in app.cli.doctor_models.check_model(target).remedy
 
 
 OTHERWISE = {

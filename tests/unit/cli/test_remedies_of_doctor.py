@@ -11,16 +11,17 @@ from typing import Any
 
 import pytest
 
-import app.bootstrap
 import app.celery
 from app.adapters.model import local_servers
 from app.adapters.model.local_servers import LocalModel, LocalServer
 from app.adapters.queue import ticks
-from app.adapters.sandbox import engine_socket
+from app.adapters.sandbox import choose, engine_socket
+from app.adapters.sandbox.choose import Check
 from app.adapters.store import schema
 from app.adapters.store.schema import SchemaVersion
-from app.cli import doctor
-from app.cli.doctor import Finding
+from app.bootstrap import ledger as bootstrap
+from app.cli import doctor, doctor_models, doctor_services
+from app.cli.findings import Finding
 from app.client import target as targets
 from app.client.target import Target
 from app.embedded import binaries, stack
@@ -46,19 +47,19 @@ def found(name: str, findings: Sequence[Finding] | Iterator[Finding]) -> Finding
 def postgres(*, answers: bool) -> Finding:
     version = (lambda url: SchemaVersion("old")) if answers else raises(Unavailable("silent"))
     with replaced(schema, version=version), replaced(targets, require_queue=_silent):
-        return found("Postgres", doctor._deployment(DEPLOYED))
+        return found("Postgres", doctor_services.check_deployment(DEPLOYED))
 
 
 def migrated(revision: str) -> Finding:
     with (
         replaced(schema, version=lambda url: SchemaVersion(revision)),
         replaced(targets, require_queue=_silent),
-        replaced(doctor, _places=lambda url: Finding("places", True, "")),
+        replaced(doctor_services, _places=lambda url: Finding("places", True, "")),
     ):
-        return found("schema", doctor._deployment(DEPLOYED))
+        return found("schema", doctor_services.check_deployment(DEPLOYED))
 
 
-_silent = raises(doctor.CommandError("silent"))
+_silent = raises(doctor_services.CommandError("silent"))
 
 
 def redis(*, answers: bool) -> Finding:
@@ -66,21 +67,21 @@ def redis(*, answers: bool) -> Finding:
     with (
         replaced(schema, version=raises(Unavailable("silent"))),
         replaced(targets, require_queue=(lambda url: None) if answers else _silent),
-        replaced(doctor, _planner=lambda url: finding, _workers=lambda url: finding),
+        replaced(doctor_services, _planner=lambda url: finding, _workers=lambda url: finding),
     ):
-        return found("Redis", doctor._deployment(DEPLOYED))
+        return found("Redis", doctor_services.check_deployment(DEPLOYED))
 
 
 def planner(*, ticking: bool) -> Finding:
     with replaced(ticks, ticking=lambda url: ticking):
-        return doctor._planner("redis://h")
+        return doctor_services._planner("redis://h")
 
 
 def places(number: int | None) -> Finding:
     capacity = SimpleNamespace(model=number, sandbox=number)
     store = _Store(SimpleNamespace(workers=SimpleNamespace(capacity=lambda: capacity)))
-    with replaced(app.bootstrap, open_store=lambda url, connections: store):
-        return doctor._places("postgresql://h/db")
+    with replaced(bootstrap, open_store=lambda url, connections: store):
+        return doctor_services._places("postgresql://h/db")
 
 
 @dataclass(frozen=True)
@@ -99,13 +100,13 @@ def workers(*queues: str) -> Finding:
     inspected = SimpleNamespace(active_queues=lambda: active)
     control = SimpleNamespace(inspect=lambda timeout: inspected)
     with replaced(app.celery, client=lambda url: SimpleNamespace(control=control)):
-        return doctor._workers("redis://h")
+        return doctor_services._workers("redis://h")
 
 
 def wheel(*, installed: bool) -> Finding:
     find = (lambda: None) if installed else raises(EmbeddedError("none"))
     with replaced(binaries, postgres_binaries=find, valkey_server=find):
-        return found("Postgres", doctor._embedded(HERE))
+        return found("Postgres", doctor_services.check_embedded(HERE))
 
 
 def folder(home: str) -> Finding:
@@ -115,19 +116,20 @@ def folder(home: str) -> Finding:
 
     Path(home).mkdir(exist_ok=True)
     with replaced(stack, attach=attach):
-        return found("stack", doctor._embedded(Target(Path(home))))
+        return found("stack", doctor_services.check_embedded(Target(Path(home))))
 
 
 def docker(
     where: Target, *, answers: bool = False, group: int | None = None, at: str | None = None
-) -> Finding:
+) -> Check:
     with replaced(
         engine_socket,
         engine_answers=lambda seconds: answers,
         socket_group=lambda: group,
         socket_at_hand=lambda: at,
     ):
-        return doctor._docker(where)
+        [found] = choose.checks(where.deployed)
+        return found
 
 
 def model(**variables: str) -> Finding:
@@ -136,7 +138,7 @@ def model(**variables: str) -> Finding:
             patch.delenv(name, raising=False)
         for name, value in variables.items():
             patch.setenv(name, value)
-        return doctor._model(HERE)
+        return doctor_models.check_model(HERE)
 
 
 def asked(url: str, **variables: str) -> Finding:
@@ -165,7 +167,7 @@ def at_endpoint(use: Callable[[str], Finding]) -> Finding:
 
 def servers(*answering: LocalServer) -> Finding:
     with replaced(local_servers, local_servers=lambda **_: (list(answering), [])):
-        return doctor._local_servers()
+        return doctor_models.check_local_servers()
 
 
 def disk(free_mib: int) -> Finding:
@@ -200,9 +202,9 @@ class Advised:
     A finding is made by a call, because that needs the folder of the test.
     """
 
-    given: Callable[[], Finding]
+    given: Callable[[], Finding | Check]
     remedy: str
-    carried_out: Sequence[Callable[[], Finding]]
+    carried_out: Sequence[Callable[[], Finding | Check]]
 
 
 OLLAMA = LocalServer("Ollama", "http://127.0.0.1:11434/v1", (LocalModel("a"),))
@@ -323,12 +325,14 @@ OTHERWISE = {
     "none is needed: models are reached over HTTP, and tune and mutate need none": "nothing to do",
     " → {}": "it hands a remedy on",
     "set {}, {}": "the row of OPENAI_API_KEY",
+    "Start Docker with the image {image} and choose sandbox.backend=docker": "test_choose has it",
 }
 """Remedies whose words are not those of a row, with the reason."""
 
 
-def test_every_remedy_of_doctor_is_carried_out_here() -> None:
+@pytest.mark.parametrize("module", [doctor, doctor_models, doctor_services, choose])
+def test_every_remedy_of_doctor_is_carried_out_here(module: Any) -> None:
     tried = [row.remedy for row in ROWS]
 
-    for text in remedies(doctor):
+    for text in remedies(module):
         assert text in OTHERWISE or is_carried_out(text, tried), text

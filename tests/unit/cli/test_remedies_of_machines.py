@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from multiprocessing import Pipe
 from pathlib import Path
@@ -22,7 +23,7 @@ from app.adapters.model.providers import vllm_engine
 from app.adapters.model.providers.vllm_engine import EngineRequest, VllmEngine, VllmLaunch
 from app.adapters.sandbox import docker
 from app.adapters.store import outage
-from app.bootstrap import worker_engine
+from app.bootstrap.worker import worker_engine
 from app.client import target
 from app.config.layers import from_environment
 from app.dashboard import server
@@ -31,6 +32,7 @@ from app.patterns import storage, workspace
 from tests.unit.cli.remedies import Row, replaced, unprivileged
 
 SERVERS = {"EVOQ_DATABASE_URL": "postgresql://h/db", "EVOQ_REDIS_URL": "redis://h"}
+LIBRARY = "app.adapters.model.providers.vllm_library"
 NEEDED = ".".join(map(str, vllm_engine.OLDEST))
 
 
@@ -218,7 +220,7 @@ def on_port(use: Callable[[int], Any], *, taken: bool) -> None:
 
 
 def served(port: int, host: str = "127.0.0.1") -> None:
-    server._bound(host, port).close()
+    server._bind(host, port).close()
 
 
 def ports(use: Callable[[int], Any], advice: str, *others: Callable[[], Any]) -> Row:
@@ -301,7 +303,10 @@ def vllm(version: str = NEEDED) -> Iterator[None]:
             module = ModuleType(name)
             module.__dict__.update(values)
             patch.setitem(sys.modules, name, module)
+        # The module that imports the simulated one is imported anew, and forgotten with it.
+        sys.modules.pop(LIBRARY, None)
         yield
+        sys.modules.pop(LIBRARY, None)
 
 
 def loaded(model: str, version: str | None = NEEDED) -> None:
@@ -339,7 +344,7 @@ def asked(**extra_body: Any) -> None:
 
 
 async def _answering(engine: VllmEngine) -> Any:
-    return Answering()
+    return import_module(LIBRARY).LoadedVllm("tiny", Answering())
 
 
 def in_pool(pool: str) -> None:

@@ -21,10 +21,11 @@ import app.config.recipes
 import app.reports.ledger_file
 from app.adapters.model.choose import Providers
 from app.adapters.model.providers import human
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.gates import Gates
 from app.adapters.model.providers.human import HumanModel
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.recorded import ReplayModel
 from app.adapters.model.providers.spec import ModelSpec, ProcessLimits, model_spec
@@ -104,7 +105,7 @@ def model(engine: str = "", **settings: Any) -> None:
 def keyed(environment: Mapping[str, str], **settings: Any) -> None:
     [choice] = ModelSettings(model="m", **settings).models_of(Role.GENERATOR)
     spec = model_spec(choice, environment.get)
-    OpenAIModel(spec, cast(Any, None)).complete([])
+    EndpointModel(OpenAIWire(spec), cast(Any, None)).complete([])
 
 
 def by_person(folder: str, *, reply: str = "") -> None:
@@ -138,7 +139,7 @@ def at_once(requests: int, most: int) -> None:
             deadline_seconds=0.05,
             max_in_flight=most,
         )
-        asking = OpenAIModel(spec, loop)
+        asking = EndpointModel(OpenAIWire(spec), loop)
         try:
             for _ in range(requests):
                 await asking._acquire(1, again=False)

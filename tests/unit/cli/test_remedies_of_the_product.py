@@ -19,7 +19,7 @@ from app.adapters.queue.address import broker_url
 from app.adapters.sandbox.docker import ENGINES_OWN, profile
 from app.celery import configuration
 from app.cli import doctor
-from app.cli.evaluate import _content
+from app.cli.evaluate import _read_content
 from app.cli.export import _explaining
 from app.cli.play import _opponent
 from app.cli.replay import recorded, replay
@@ -206,9 +206,9 @@ ROWS = [
         [lambda: profile(str(written("p.json", PROFILE.read_text())), PROFILE)],
     ),
     Row(
-        lambda: _content(Path("absent.py")),
+        lambda: _read_content(Path("absent.py")),
         "Check the path",
-        [lambda: _content(written("p.py", ""))],
+        [lambda: _read_content(written("p.py", ""))],
     ),
     Row(
         lambda: output("absent/file"),
@@ -315,7 +315,7 @@ ELSEWHERE: Mapping[str, str] = {
     "database_that_the_variable_names",
     "no Docker engine answers at": f"{SANDBOXES}::test_an_engine_that_is_silent_is_passed_over_by_"
     "the_setting_and_the_variable_that_are_named",
-    "sandbox.{}={} is for containers": f"{SANDBOXES}::test_child_processes_are_used_where_the_"
+    "sandbox.{}={} is for {}": f"{SANDBOXES}::test_child_processes_are_used_where_the_"
     "setting_of_containers_is_left_out",
     "Measure in guarded mode": f"{PROBLEMS}::test_a_remedy_that_is_carried_out_ends_the_refusal",
     "Correct the path, relative to": f"{PROBLEMS}::test_a_remedy_that_is_carried_out_ends_the_"
@@ -395,11 +395,14 @@ NONE = (
 """Texts with such words that advise nothing: nothing is to be done, or it is a fault of ours."""
 COLLECTED = {
     *("app.adapters.problems", "app.adapters.sandbox.data_mounts", "app.config"),
+    "app.adapters.sandbox.choose",
     *("app.adapters.sandbox.dependencies", "app.adapters.sandbox.environments"),
     *("app.adapters.sandbox.installation", "app.adapters.sandbox.warm_sandbox"),
     *("app.cli.application", "app.cli.branch", "app.cli.compare", "app.cli.doctor"),
+    *("app.cli.doctor_models", "app.cli.doctor_services"),
     *("app.cli.evaluate", "app.cli.export", "app.client.local_model", "app.client.local_state"),
-    *("app.cli.mock_llm", "app.cli.new", "app.cli.errors", "app.client.plan", "app.cli.prompt"),
+    *("app.cli.mock_llm", "app.cli.new", "app.cli.errors", "app.cli.prompt"),
+    *("app.client.setting_layers", "app.client.adjustments", "app.client.requirements"),
     *(
         "app.cli.run",
         "app.cli.show",

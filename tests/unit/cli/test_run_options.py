@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from app.cli.application import status_of
-from app.client.plan import SettingLayers, load_problem, plan_run, read_layers
+from app.client.plan import plan_run
 from app.client.protections import protection_lines
+from app.client.setting_layers import SettingLayers, load_problem, read_layers
 from app.config.layers import Choices, UsageError, from_assignments
 from app.ports.protocols import Protection
 

@@ -11,7 +11,8 @@ from app.adapters.tuning.cma import ask
 from app.config.changes import fixed, revision_of, unused
 from app.config.layers import Choices, UsageError
 from app.config.rules import rules_of
-from app.config.settings import PromptSettings, RunSettings, SearchSettings, fields_of
+from app.config.section import fields_of
+from app.config.settings import PromptSettings, RunSettings, SearchSettings
 from app.domain.operators import operators
 from app.domain.run import Revision, Run, RunState
 from app.domain.search.back_pressure import InFlightLimits

@@ -10,7 +10,8 @@ from app.config.layers import UsageError, from_assignments
 from app.config.mix import operators
 from app.config.recipes import with_parameters
 from app.config.resolve import resolved
-from app.config.settings import RunSettings, fields_of
+from app.config.section import fields_of
+from app.config.settings import RunSettings
 from app.domain.operators import operators as every_operator
 from app.domain.search.gates import gate
 from app.domain.search.recipes import RECIPES

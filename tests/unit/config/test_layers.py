@@ -20,7 +20,8 @@ from app.config.layers import (
 from app.config.mix import OF_ONE_FUNCTION, WITH_A_MODEL, WITHOUT_A_MODEL, operators
 from app.config.models import ModelSettings
 from app.config.resolve import resolved
-from app.config.settings import Owner, SandboxSettings
+from app.config.section import Owner, fields_of
+from app.config.settings import SandboxSettings, owner_of
 from app.domain.operators import operators as every_operator
 from app.domain.problem import Problem
 from app.domain.program import Program
@@ -316,7 +317,7 @@ def test_an_image_of_the_environment_does_not_replace_what_a_problem_brings():
 @pytest.mark.parametrize(
     "assignment",
     [
-        *("sandbox.backend=process", "sandbox.runtime=runsc", "sandbox.cells=2"),
+        *("sandbox.backend=process", "sandbox.runtime=runsc", "sandbox.places=2"),
         *("queue.lease_seconds=5", "queue.attempts=2", "prices.cpu_usd_per_hour=1"),
     ],
 )
@@ -331,7 +332,7 @@ def test_a_run_of_a_deployment_cannot_set_what_its_workers_own(assignment: str):
 
 
 @pytest.mark.parametrize(
-    ("assignment", "file"), [("sandbox.cells=2", r"\.env"), ("sandbox.cpus=2", r"workers\.env")]
+    ("assignment", "file"), [("sandbox.places=2", r"\.env"), ("sandbox.cpus=2", r"workers\.env")]
 )
 def test_the_refusal_names_the_file_where_compose_reads_a_setting_of_workers(
     assignment: str, file: str
@@ -361,15 +362,15 @@ def test_a_run_of_a_deployment_sets_what_is_its_own():
 
 
 def test_every_setting_of_the_sandbox_that_shapes_no_problem_has_another_owner():
-    own = SandboxSettings.owned_by(Owner.RUN)
+    own = {name for name in fields_of(SandboxSettings) if owner_of(f"sandbox.{name}") is Owner.RUN}
     shaping = problem_options([Choices("--set", {f"sandbox.{name}": 1 for name in own})])
 
     assert {name.removeprefix("sandbox.") for name in shaping} == own
 
 
 def test_a_cap_on_money_needs_prices_and_a_cap_on_tokens_a_longest_completion():
-    llm = ModelSettings.model_validate(
-        {
+    llm = ModelSettings(
+        **{
             "model": "small",
             "usd_per_million_prompt_tokens": 1,
             "usd_per_million_cached_tokens": 2,

@@ -1,8 +1,10 @@
 """Who is asked in which role, and what is inherited; pure."""
 
+from dataclasses import asdict
+
 import pytest
 
-from app.adapters.model.providers import chat
+from app.adapters.model.providers.openai import OpenAIWire, chat_request
 from app.adapters.model.providers.presets import PRESETS
 from app.adapters.model.providers.spec import model_spec
 from app.config.checks import without_models
@@ -195,7 +197,7 @@ def test_a_model_sends_a_seed_where_it_its_role_or_the_section_asks_for_one():
 
     def seeded(settings: ModelSettings) -> list[bool]:
         specs = [model_spec(choice, {}.get) for choice in settings.models_of()]
-        return ["seed" in chat.request(spec, Prompt("", "hi"), 7) for spec in specs]
+        return ["seed" in chat_request(spec, Prompt("", "hi"), 7) for spec in specs]
 
     assert seeded(plain) == [False]
     assert seeded(asked) == [True]
@@ -225,7 +227,7 @@ def test_the_snapshot_of_a_run_is_read_back_as_it_was():
         "llm.model=m", "llm.provider=vllm", "llm.roles.judge={model: j, provider: openai}"
     )
 
-    assert ModelSettings(**settings.model_dump(mode="json")) == settings
+    assert ModelSettings(**asdict(settings)) == settings
 
 
 def test_a_run_without_models_has_none_in_any_role():
@@ -240,10 +242,10 @@ def test_an_endpoints_own_fields_go_with_every_request_and_into_the_digest():
     )
     spec = model_spec(settings.models_of()[0], {}.get)
 
-    body = chat.request(spec, Prompt("", "hi"), seed=1)
+    body = chat_request(spec, Prompt("", "hi"), seed=1)
 
     assert (body["top_k"], body["structured_outputs"]) == (20, {"regex": "a+"})
-    assert chat.parameters(spec, body)["top_k"] == 20
+    assert OpenAIWire(spec).parameters(Prompt("", "hi"))["top_k"] == 20
 
 
 def test_a_roles_own_fields_take_the_place_of_the_sections():
@@ -262,8 +264,8 @@ def test_a_field_with_a_setting_of_its_own_is_not_taken_twice(field: str):
 
 
 def test_a_model_with_a_provider_is_asked_at_another_address_than_that_of_all() -> None:
-    llm = ModelSettings.model_validate(
-        {
+    llm = ModelSettings(
+        **{
             "base_url": "http://127.0.0.1:8/v1",
             "models": [
                 {"name": "own", "provider": "openai"},

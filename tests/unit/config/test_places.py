@@ -11,9 +11,9 @@ from app.config.places import LEAST, places
         ({}, 64, 64),
         ({}, 1, LEAST),
         ({"EVOQ_EVALUATE_CONCURRENCY": "12"}, 2, 12),
-        ({"EVOQ_SANDBOX__CELLS": "2"}, 64, 2),
-        ({"EVOQ_EVALUATE_CONCURRENCY": "", "EVOQ_SANDBOX__CELLS": "3"}, 64, 3),
-        ({"EVOQ_EVALUATE_CONCURRENCY": "3", "EVOQ_SANDBOX__CELLS": "3"}, 64, 3),
+        ({"EVOQ_SANDBOX__PLACES": "2"}, 64, 2),
+        ({"EVOQ_EVALUATE_CONCURRENCY": "", "EVOQ_SANDBOX__PLACES": "3"}, 64, 3),
+        ({"EVOQ_EVALUATE_CONCURRENCY": "3", "EVOQ_SANDBOX__PLACES": "3"}, 64, 3),
     ],
 )
 def test_places_are_the_given_number_or_the_cores(
@@ -26,11 +26,11 @@ def test_places_are_the_given_number_or_the_cores(
     ("environment", "message"),
     [
         (
-            {"EVOQ_EVALUATE_CONCURRENCY": "12", "EVOQ_SANDBOX__CELLS": "4"},
-            "EVOQ_EVALUATE_CONCURRENCY is 12 and EVOQ_SANDBOX__CELLS is 4: both are the trials",
+            {"EVOQ_EVALUATE_CONCURRENCY": "12", "EVOQ_SANDBOX__PLACES": "4"},
+            "EVOQ_EVALUATE_CONCURRENCY is 12 and EVOQ_SANDBOX__PLACES is 4: both are the trials",
         ),
         ({"EVOQ_EVALUATE_CONCURRENCY": "0"}, "must be a number of trials, 1 or more, not '0'"),
-        ({"EVOQ_SANDBOX__CELLS": "many"}, "EVOQ_SANDBOX__CELLS must be a number of trials"),
+        ({"EVOQ_SANDBOX__PLACES": "many"}, "EVOQ_SANDBOX__PLACES must be a number of trials"),
     ],
 )
 def test_a_number_that_cannot_hold_is_refused(environment: dict[str, str], message: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.config.settings import SearchSettings, fields_of
+from app.config.section import fields_of
+from app.config.settings import SearchSettings
 from app.domain.search.recipes import RECIPES
 
 PAGE = Path(__file__).parents[3] / "docs" / "recipes.md"

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from app.adapters.problems import options
-from app.config.settings import SearchSettings, fields_of
+from app.config.section import fields_of
+from app.config.settings import SearchSettings
 from app.domain.search.recipes import RECIPES
 
 CARRIERS: Mapping[str, tuple[str, ...]] = {
@@ -46,7 +47,7 @@ BY_NAME: Mapping[str, str] = {
         f"prices.{kind}_usd_per_hour": '{kind}_usd_per_hour"]' for kind in ("gpu", "cpu", "control")
     },
     "search.operators": "weights = settings.search.operators",
-    "sandbox.mode": "options.get(option.MODE",
+    "sandbox.mode": "options.mode or",
     "sandbox.open_files": '["open_files"]',
 }
 """Settings that are read by a key or a computed name, with the text that does so."""
@@ -56,7 +57,7 @@ ITEM = re.compile(r"^\* `(EVOQ_\w+)`", re.MULTILINE)
 """Variables that the page lists below its tables."""
 NO_READERS = (
     *("app/config/settings.py", "app/config/checks.py", "app/config/mix.py"),
-    *("app/cli/doctor.py", "app/cli/prompt.py", "app/reports/", "app/dashboard/"),
+    *("app/cli/doctor", "app/cli/prompt.py", "app/reports/", "app/dashboard/"),
 )
 """Where settings are defined and checked, and where they are shown."""
 
@@ -216,8 +217,12 @@ def test_each_option_of_a_problem_is_read_where_problems_are_loaded(repository: 
     named = [row for row in rows if row.startswith("problem.")]
 
     assert len(named) == 8
-    reading = r"(\.get\(|\.pop\(|chosen\[|options\[)(option\.)?{}\b"
-    assert [r for r in named if not re.search(reading.format(constants[r]), text)] == []
+
+    def reading(row: str) -> str:
+        field = row.removeprefix("problem.")
+        return rf"(\.get\(|\.pop\(|chosen\[)(option\.)?{constants[row]}\b|(options|self)\.{field}\b"
+
+    assert [row for row in named if not re.search(reading(row), text)] == []
 
 
 def test_each_variable_below_the_tables_is_read_by_a_line_of_the_code(repository: Path) -> None:

@@ -1,16 +1,17 @@
 """`docs/settings.md` has every setting there is, with default, range and meaning, and no other."""
 
 import re
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
 
 from app.adapters.problems.openevolve.translation import DEFAULT_CORES, DEFAULT_TIMEOUT_SECONDS
-from app.config.layers import Choices, owner_of, problem_options
+from app.config.layers import Choices, problem_options
 from app.config.models import ModelChoice
 from app.config.resolve import resolved
-from app.config.settings import Owner, RunSettings, Settings, fields_of
+from app.config.section import Owner, fields_of
+from app.config.settings import RunSettings, Settings, owner_of
 from app.domain.problem import Limits
 from infra import settings_page
 
@@ -96,7 +97,7 @@ def test_the_page_on_models_has_every_key_of_a_model(repository: Path):
     text = (repository / "docs" / "models.md").read_text()
 
     shared = {"usd_per_million_cached_tokens", "usd_per_million_completion_tokens"}
-    absent = [name for name in ModelChoice.model_fields if f"{name}" not in text]
+    absent = [name for name in fields_of(ModelChoice) if f"{name}" not in text]
 
     assert set(absent) <= shared
 
@@ -105,7 +106,7 @@ def test_the_page_on_models_has_every_key_of_a_model(repository: Path):
 def test_every_limit_of_the_sandbox_is_a_setting_that_shapes_the_problem(limit: str):
     line = Choices("--set", {f"sandbox.{limit}": 77})
 
-    assert resolved([line], {}).settings.sandbox.model_dump()[limit] == 77
+    assert asdict(resolved([line], {}).settings.sandbox)[limit] == 77
     assert problem_options([line]) == {f"sandbox.{limit}": 77}
 
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from sqlalchemy.pool import QueuePool
 
-from app import bootstrap
 from app.adapters.model.choose import Providers
 from app.adapters.model.congestion.circuit_breaker import BreakerRules
 from app.adapters.model.congestion.silence import FEWEST
 from app.adapters.model.providers import vllm_engine
+from app.adapters.model.providers.attempts import EndpointModel
 from app.adapters.model.providers.ensemble import Ensemble
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.human import HumanModel
-from app.adapters.model.providers.openai import OpenAIModel
+from app.adapters.model.providers.openai import OpenAIWire
 from app.adapters.model.providers.recorded import CachedModel
 from app.adapters.model.providers.spec import ProcessLimits, model_spec
 from app.adapters.model.providers.vllm_engine import VllmLaunch
@@ -30,7 +30,8 @@ from app.adapters.sandbox import choose, containers, orphans
 from app.adapters.sandbox.docker import ContainerSettings, DockerSandbox
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.process import ProcessSandbox
-from app.adapters.store import leases, worker_time
+from app.bootstrap import worker as bootstrap
+from app.bootstrap.settings import process_limits
 from app.cli import dashboard
 from app.config.layers import from_assignments, problem_options
 from app.config.models import ModelSettings
@@ -140,12 +141,12 @@ def test_settings_of_a_sandbox_reach_its_pool_and_its_containers(
 
     assert pool(cpus=3.5)["max_trials"] == 500
     assert made["settings"].cpus == 3.5
-    assert pool(trials_per_cell=7)["max_trials"] == 7
-    assert pool(trials_per_cell=7, one_container_per_trial=True)["max_trials"] == 1
-    assert pool(minutes_per_cell=2)["max_age_seconds"] == 120.0
+    assert pool(trials_per_sandbox=7)["max_trials"] == 7
+    assert pool(trials_per_sandbox=7, one_container_per_trial=True)["max_trials"] == 1
+    assert pool(minutes_per_sandbox=2)["max_age_seconds"] == 120.0
     assert pool(trials_per_evaluator=9)["trials_per_evaluator"] == 9
     assert (pool()["spares"], pool(spares=0)["spares"], pool(spares=3)["spares"]) == (1, 0, 3)
-    assert (pool()["max_sandboxes"], pool(cells=9)["max_sandboxes"]) == (LEAST, 9)
+    assert (pool()["max_sandboxes"], pool(places=9)["max_sandboxes"]) == (LEAST, 9)
     assert (made["settings"].runtime, made["images"]._owner, cleared[-1]) == ("", "", "")
     pool(runtime="runsc", seccomp="engine", owner="mine", image="own:1", build_minutes=2)
     assert made["settings"] == ContainerSettings("runsc", 1.0, "", "mine")
@@ -188,8 +189,8 @@ def test_settings_of_installations_reach_the_environments(
 def test_a_model_rests_after_the_failures_and_for_the_time_of_the_settings() -> None:
     default, own = ModelSettings(), {"failover_after": 5, "failover_rest_seconds": 7.0}
     assert default.fail_over(Role.GENERATOR) == (3, 30.0)
-    assert ModelSettings.model_validate(own).fail_over(Role.GENERATOR) == (5, 7.0)
-    of_role = ModelSettings.model_validate({"roles": {"judge": own}})
+    assert ModelSettings(**own).fail_over(Role.GENERATOR) == (5, 7.0)
+    of_role = ModelSettings(**{"roles": {"judge": own}})
     assert of_role.fail_over(Role.JUDGE) == (5, 7.0)
     assert of_role.fail_over(Role.GENERATOR) == (3, 30.0)
 
@@ -223,9 +224,9 @@ def test_a_limit_of_files_binds_the_process_of_a_trial(
 
 def test_the_time_out_of_an_attempt_begins_at_its_setting_and_falls_to_the_least_one() -> None:
     def time_out(answers: int, **settings: float) -> float:
-        section = ModelSettings.model_validate({"model": "m", **settings})
+        section = ModelSettings(**{"model": "m", **settings})
         [choice] = section.models_of(Role.GENERATOR)
-        model = OpenAIModel(model_spec(choice, lambda _: None), ModelLoop())
+        model = EndpointModel(OpenAIWire(model_spec(choice, lambda _: None)), ModelLoop())
         for _ in range(answers):
             model._silence._first = model._silence._first.after_token(0.1)
         return model._silence._first.wait_seconds
@@ -244,7 +245,7 @@ def recorded_worker(kind: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Worker,
     def record(store: object, worker: Worker, *places: object, **more: object) -> None:
         raise _WorkerOfTest(worker, more["protections"])
 
-    monkeypatch.setattr(worker_time, "WorkerTimeRecorder", record)
+    monkeypatch.setattr(bootstrap, "WorkerTimeRecorder", record)
     ctx: Any = SimpleNamespace(store=None, sandbox=SimpleNamespace(protections=list))
     with pytest.raises(_WorkerOfTest) as caught:
         bootstrap.with_worker_time(ctx, {kind}, lambda faults: None)
@@ -309,7 +310,7 @@ def test_a_worker_holds_as_many_database_connections_as_the_variable_says(
     assert size() == 3
 
 
-@pytest.mark.parametrize("variable", ["EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__CELLS"])
+@pytest.mark.parametrize("variable", ["EVOQ_EVALUATE_CONCURRENCY", "EVOQ_SANDBOX__PLACES"])
 def test_a_worker_has_a_sandbox_for_each_place_and_one_for_a_newcomer(
     variable: str, worker: Callable[[], Context], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,7 +320,7 @@ def test_a_worker_has_a_sandbox_for_each_place_and_one_for_a_newcomer(
 
     worker()
 
-    assert made[0].cells == 9 + NEWCOMERS
+    assert made[0].places == 9 + NEWCOMERS
 
 
 def test_the_pace_of_a_worker_is_that_of_its_variables(
@@ -333,7 +334,7 @@ def test_the_pace_of_a_worker_is_that_of_its_variables(
 
         keep = None
 
-    monkeypatch.setattr(leases, "LeaseRenewer", Renewer)
+    monkeypatch.setattr("app.bootstrap.ledger.LeaseRenewer", Renewer)
     for name in ("LEASE_SECONDS", "REDELIVER_SECONDS", "ATTEMPTS"):
         monkeypatch.delenv(f"EVOQ_QUEUE__{name}", raising=False)
     assert worker().pace == Pace(30.0, 30.0, attempts=5)
@@ -402,10 +403,8 @@ def test_an_engine_serves_its_metrics_where_a_port_is_given(
 def test_the_limits_of_a_process_are_those_of_its_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ledger: Any = None
-
     def limits() -> ProcessLimits:
-        return bootstrap.Models(ledger, settings=Settings())._limits
+        return process_limits(Settings())
 
     for name in ("REDIS_URL", *(f"LLM_{part}" for part in LIMITS_OF_A_PROCESS)):
         monkeypatch.delenv(f"EVOQ_{name}", raising=False)
@@ -421,7 +420,7 @@ def test_a_person_is_waited_for_in_the_folder_and_as_long_as_the_settings_say() 
     settings = {"provider": "human", "model": "me", "timeout_seconds": 7.0, "answers": "/answers"}
     providers = Providers(ledger, lambda _: None)
 
-    person = providers.model(ModelSettings.model_validate(settings), 1, "r")
+    person = providers.model(ModelSettings(**settings), 1, "r")
 
     assert isinstance(person, HumanModel)
     assert (person._wait_seconds, person._folder) == (7.0, Path("/answers/r"))
@@ -434,8 +433,8 @@ def test_a_mix_rests_and_weighs_its_models_as_the_settings_say() -> None:
     settings = {"base_url": "http://h/v1", "models": models, "failover_after": 5}
     providers = Providers(ledger, lambda _: None)
 
-    mix = providers.model(ModelSettings.model_validate({**settings, "cache": False}), 1)
-    cached = providers.model(ModelSettings.model_validate({**settings, "cache": True}), 1)
+    mix = providers.model(ModelSettings(**{**settings, "cache": False}), 1)
+    cached = providers.model(ModelSettings(**{**settings, "cache": True}), 1)
 
     assert isinstance(mix, Ensemble)
     assert [member.weight for member in mix._models] == [3.0, 1.0]
@@ -452,7 +451,7 @@ def test_a_proposal_is_leased_at_the_pace_of_its_worker() -> None:
         return []
 
     tx: Any = SimpleNamespace(proposals=SimpleNamespace(claim=claim))
-    generate._claim(tx, [1], Pace(7.0, 8.0, attempts=2))
+    generate.claim_proposals(tx, [1], Pace(7.0, 8.0, attempts=2))
 
     assert leased == [([1], 7.0, 2)]
 
@@ -460,7 +459,7 @@ def test_a_proposal_is_leased_at_the_pace_of_its_worker() -> None:
 def test_judges_have_the_weights_of_their_models_and_their_metrics_that_of_the_setting() -> None:
     panel = [{"name": "strict", "weight": 2.0}, {"name": "reserve", "weight": 0.0}]
     llm = {"model": "m", "feedback": True, "feedback_weight": 0.3}
-    settings = ModelSettings.model_validate({**llm, "roles": {"judge": {"models": panel}}})
+    settings = ModelSettings(**{**llm, "roles": {"judge": {"models": panel}}})
 
     assert judges_of(settings) == Judges((Judge("strict", 2.0),), 0.3)
-    assert judges_of(ModelSettings.model_validate({**llm, "feedback": False})) is None
+    assert judges_of(ModelSettings(**{**llm, "feedback": False})) is None

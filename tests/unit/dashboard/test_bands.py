@@ -25,11 +25,11 @@ def test_a_band_has_the_quartiles_of_the_curves():
     assert [point.settled for point in points] == [0, 2, 4, 6, 7, 10]
     for point in points:
         quartiles = np.percentile(curves[:, point.settled], (25, 50, 75))
-        assert (point.low, point.middle, point.high) == pytest.approx(tuple(quartiles))
+        assert (point.q25, point.median, point.q75) == pytest.approx(tuple(quartiles))
 
 
 def test_the_band_of_one_run_is_its_curve():
-    assert {(p.low, p.middle, p.high) for p in band([[(0, 1.0), (3, 2.0)]], 5)} == {
+    assert {(p.q25, p.median, p.q75) for p in band([[(0, 1.0), (3, 2.0)]], 5)} == {
         (1.0, 1.0, 1.0),
         (2.0, 2.0, 2.0),
     }
@@ -49,10 +49,10 @@ def test_a_band_begins_where_every_run_has_a_fitness_and_is_bounded():
 def test_a_chart_stacks_each_band_on_its_lower_quartile():
     points = band([[(0, -5.0)], [(0, -1.0), (2, 0.0)], [(0, -3.0)]], 4)
 
-    options = bands([ArmBand("a", 3, points, ""), ArmBand("none", 0, [], "")])
+    options = bands({"a": ArmBand(3, points), "none": ArmBand(0, [])})
 
     low, width, middle = options["series"]
     assert options["legend"]["data"] == ["a"]
     assert low["stack"] == width["stack"] == "a"
-    assert low["data"][0][1] + width["data"][0][1] == points[0].high
-    assert middle["data"] == [[point.settled, point.middle] for point in points]
+    assert low["data"][0][1] + width["data"][0][1] == points[0].q75
+    assert middle["data"] == [[point.settled, point.median] for point in points]

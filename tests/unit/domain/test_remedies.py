@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from app.config.settings import RunSettings, fields_of
+from app.config.section import fields_of
+from app.config.settings import RunSettings
 from app.domain.evaluation import FailureKind
 from app.domain.remedies import Commonest, commonest, explained
 from app.domain.search.cohort import CutReason

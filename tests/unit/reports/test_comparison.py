@@ -3,17 +3,8 @@ import json
 import pytest
 
 from app.ports.records import Settled
-from app.reports.comparison import (
-    ArmRun,
-    Comparison,
-    ProblemComparison,
-    arm_run,
-    differing,
-    document,
-    markdown,
-    superiority,
-    write,
-)
+from app.reports.arms import ArmRun, Comparison, ProblemComparison, arm_run, differing, superiority
+from app.reports.comparison import document, markdown, write
 from app.reports.metrics import rows
 from tests.unit.reports.test_metrics import proposal
 

@@ -14,10 +14,10 @@ from app.dashboard.reads import ArchiveDocument, CellDocument
 from app.domain.digits import exact_text, number_texts
 from app.domain.problem import Axis
 from app.domain.search.archive import Elite
+from app.reports.arms import superiority
 from app.reports.bands import ArmBand, band
-from app.reports.comparison import superiority
 from app.reports.course import Improvement, MeasuredProposal
-from app.reports.folder import drawn
+from app.reports.folder import draw_files
 from app.reports.generations import generations
 from app.reports.plots import archive, arms, by_generation, evolution
 from app.reports.view import scale_of
@@ -96,7 +96,7 @@ def test_the_texts_of_any_numbers_differ_where_they_do(fitness: list[float | Non
 def test_a_band_of_any_runs_can_be_drawn(runs: list[list[float]]):
     steps = [list(enumerate(sorted(run))) for run in runs]
 
-    options = bands([ArmBand("arm", len(runs), band(steps, 20), "")])
+    options = bands({"arm": ArmBand(len(runs), band(steps, 20))})
 
     assert drawable(options)
     low, width, _ = options["series"]
@@ -125,7 +125,7 @@ def test_pictures_of_any_fitness_are_drawn(fitness: list[float], tmp_path: Path)
     seen = course(events(*improving(*fitness)))
     settled = [proposal(n, value, cohort=n // 2) for n, value in enumerate(fitness)]
 
-    made = drawn(
+    made = draw_files(
         {
             tmp_path / "a.png": lambda: evolution(seen, {"a $seed$": fitness[0]}, "$run$"),
             tmp_path / "b.png": lambda: archive(cells, AXES, "run"),

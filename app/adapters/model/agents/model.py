@@ -14,7 +14,8 @@ from app.adapters.model.agents.branch import AgentBranch
 from app.adapters.model.agents.proxy import Account, AgentProxy, TryProgram, Upstream
 from app.domain.operator import Completion, Prompt
 from app.domain.program import Program
-from app.domain.replies.agent import OVERDUE, LeftFiles, agent_files, agent_reply
+from app.domain.replies.agent import OVERDUE, LeftFiles, agent_reply
+from app.domain.replies.agent_files import agent_files
 from app.domain.secrets import redacted
 from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped
 
@@ -134,7 +135,7 @@ class AgentModel:
         home = Path(os.path.realpath(tempfile.mkdtemp(prefix="evoq-agent-")))
         try:
             branch = AgentBranch(home, {**self.fixed, **own})
-            branch.make(prompt.user, tuple(own))
+            branch.make(self._task(prompt), tuple(own))
             return self._reply(prompt, program, branch, stop)
         finally:
             shutil.rmtree(home, ignore_errors=True)
@@ -175,10 +176,20 @@ class AgentModel:
             parameters=self.parameters(prompt),
         )
 
+    def _task(self, prompt: Prompt) -> str:
+        """Returns the text of the task, with the commands that the agent has here."""
+        tries = ""
+        if self.try_program is not None and self.agent.tries:
+            tries = (
+                f"\nThe command `evoq try` measures the files as they are, and prints the score or "
+                f"the failure. It may be called {self.agent.tries} times.\n"
+            )
+        return f"{prompt.system}\n\n{prompt.user}{tries}"
+
     def _filled(self, branch: AgentBranch, prompt: Prompt) -> list[str]:
         values = {
             "{task}": str(branch.task),
-            "{prompt}": prompt.user,
+            "{prompt}": self._task(prompt),
             "{model}": self.upstream.model if self.upstream else "",
         }
         command = []

@@ -16,15 +16,14 @@ Source: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import openai
 from openai import AsyncOpenAI
 
 from app.adapters.model.providers.http_client import get_document
 from app.adapters.model.providers.spec import ModelSpec
-from app.adapters.model.providers.streamed_reply import REASONING
-from app.domain.operator import Completion, Prompt, ReplyForm
+from app.adapters.model.providers.streamed_reply import Answer
+from app.domain.operator import Prompt, ReplyForm
 from app.domain.replies.reasoning import without_thoughts
 
 log = logging.getLogger(__name__)
@@ -44,9 +43,9 @@ class Continuation:
       grammar: Returns the fields for a grammar; None where the endpoint takes none.
     """
 
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, object] = field(default_factory=dict)
     thinks: bool | None = None
-    grammar: Callable[[str], Mapping[str, Any]] | None = None
+    grammar: Callable[[str], Mapping[str, object]] | None = None
 
 
 async def continuation(client: AsyncOpenAI) -> Continuation | None:
@@ -67,11 +66,11 @@ async def continuation(client: AsyncOpenAI) -> Continuation | None:
     return None
 
 
-def _as_llama_cpp(grammar: str) -> Mapping[str, Any]:
+def _as_llama_cpp(grammar: str) -> Mapping[str, object]:
     return {"grammar": grammar}
 
 
-def _as_vllm(grammar: str) -> Mapping[str, Any]:
+def _as_vllm(grammar: str) -> Mapping[str, object]:
     return {"structured_outputs": {"grammar": grammar}}
 
 
@@ -98,40 +97,39 @@ class BoundReplies:
             return None
         return None if prompt.form.grammar and not self._known.grammar else prompt.form
 
-    def body(self, body: Mapping[str, Any], form: ReplyForm) -> dict[str, Any]:
+    def body(
+        self, body: Mapping[str, object], messages: Sequence[Mapping[str, str]], form: ReplyForm
+    ) -> dict[str, object]:
         """Returns the body of a request for a bound reply.
 
         Args:
           body: That of the request for a free one.
+          messages: Of that request.
           form: As `form` returned it.
         """
         assert self._known is not None
-        bound: dict[str, Any] = {}
+        bound: dict[str, object] = {}
         if form.opening:
             opening = {"role": "assistant", "content": form.opening}
-            bound = {**self._known.fields, "messages": [*body["messages"], opening]}
+            bound = {**self._known.fields, "messages": [*messages, opening]}
         if form.grammar and self._known.grammar:
             bound |= self._known.grammar(form.grammar)
         stops = {"stop": list(form.stops)} if form.stops else {}
         return {**stops, **body, **bound}
 
-    def whole(self, completions: Sequence[Completion], form: ReplyForm) -> list[Completion]:
+    def whole(self, answer: Answer, form: ReplyForm) -> Answer:
         """Returns bound replies with the text that the request began, and with their ending."""
-        return [
+        choices = (
             replace(each, text=form.whole(each.text, stopped=each.finish == "stop"))
-            for each in completions
-        ]
+            for each in answer.choices
+        )
+        return replace(answer, choices=tuple(choices))
 
-    def learn(self, completions: Sequence[Completion], answer: object) -> None:
-        """Learns from free replies whether the model thinks before it answers.
-
-        Args:
-          completions: At least one.
-          answer: The value of the endpoint's answer, in which they were.
-        """
+    def learn(self, answer: Answer) -> None:
+        """Learns from free replies, at least one, whether the model thinks before it answers."""
         if self._known is not None and self._known.thinks is None:
-            thinks = _has_thoughts(answer) or any(
-                each.text != without_thoughts(each.text) for each in completions
+            thinks = any(
+                each.thoughts or each.text != without_thoughts(each.text) for each in answer.choices
             )
             self._known = replace(self._known, thinks=thinks)
 
@@ -139,15 +137,3 @@ class BoundReplies:
         """Binds no reply any more, and logs why."""
         self._possible = False
         log.warning("%s takes no beginning of a reply: %s", self._spec.name, message)
-
-
-def _has_thoughts(answer: object) -> bool:
-    """Returns whether a choice of an answer has its thoughts apart from its text."""
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    messages = [each.get("message") for each in choices or () if isinstance(each, dict)]
-    return any(
-        bool(message.get(name))
-        for message in messages
-        if isinstance(message, dict)
-        for name in REASONING
-    )

@@ -5,13 +5,12 @@ import math
 import threading
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Any
 
 import openai
 
 from app.adapters.model.providers import error_body, refusals
 from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.http_client import post, response_of
+from app.adapters.model.providers.http_client import post, text_of
 from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.spec import ModelSpec
 from app.ports.protocols import Misconfigured, Unavailable
@@ -76,18 +75,16 @@ class OpenAIEmbedder:
             ):
                 content = await answer.aread()
         except openai.APIStatusError as error:
-            response = response_of(error.response)
-            refused = error_body.read(response.text)
-            if via := refusals.by_proxy(
-                spec.base_url, response.status, response.headers, response.text
-            ):
+            response, status = error.response, error.status_code
+            refused = error_body.read(text_of(response))
+            if via := refusals.by_proxy(spec, response, status):
                 raise self._unavailable(via) from error
             long = max(map(len, texts)) > _LEAST_CHARS
-            if long and overflow(response.status, refused, 0) is not None:
+            if long and overflow(status, refused, 0) is not None:
                 return None
-            if refusals.transient(response.status, refused.kinds):
-                raise self._unavailable(f"HTTP {response.status}") from error
-            raise Misconfigured(refusals.refusal(spec, response.status, refused)) from None
+            if refusals.transient(status, refused.kinds):
+                raise self._unavailable(f"HTTP {status}") from error
+            raise Misconfigured(refusals.refusal(spec, status, refused)) from None
         except refusals.BROKEN as error:
             raise self._unavailable(refusals.broken(error, spec.base_url).reason) from error
         except TimeoutError as error:
@@ -98,10 +95,10 @@ class OpenAIEmbedder:
         return vectors
 
     def _unavailable(self, why: str) -> Unavailable:
-        return Unavailable(f"embedding model {self._spec.name!r} at {self._spec.base_url}: {why}")
+        return Unavailable(f"embedding {self._spec}: {why}")
 
 
-def _vectors(answer: Any) -> list[tuple[float, ...]]:
+def _vectors(answer: object) -> list[tuple[float, ...]]:
     """Returns the vectors of an answer, in the order of the texts; fewer where one is unusable."""
     match answer:
         case {"data": [*rows]} if all(isinstance(row, dict) for row in rows):
@@ -111,7 +108,7 @@ def _vectors(answer: Any) -> list[tuple[float, ...]]:
     return []
 
 
-def _unit(vector: Any) -> tuple[float, ...]:
+def _unit(vector: object) -> tuple[float, ...]:
     """Returns a vector of length 1 and of the same direction; () where there is none."""
     if not isinstance(vector, list) or not all(isinstance(each, int | float) for each in vector):
         return ()

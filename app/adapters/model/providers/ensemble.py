@@ -1,13 +1,11 @@
 """Several models as one: by role, and by weight with fail-over."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import repeat
 from random import Random
-from typing import Any
 
 from app.adapters.model.congestion.circuit_breaker import CircuitBreaker
 from app.adapters.model.providers.partial_results import PartialResult, merged, partial_result
@@ -49,27 +47,17 @@ class RoleModels:
         """Those of the generator's model, which writes most children."""
         return self._generator.places
 
-    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
+    def parameters(self, prompt: Prompt) -> Mapping[str, object]:
         """Returns the parameters of the model of the prompt's role."""
         return self._model(prompt.role).parameters(prompt)
 
     def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
         """Returns a completion for each prompt, in order; roles are asked side by side."""
-        positions: dict[Role, list[int]] = {}
-        for position, prompt in enumerate(prompts):
-            positions.setdefault(prompt.role, []).append(position)
-        if len(positions) == 1:
-            return self._model(prompts[0].role).complete(prompts, stop)
-        with ThreadPoolExecutor(max(1, len(positions))) as pool:
-            parts = [
-                pool.submit(
-                    partial_result,
-                    partial(self._model(role).complete, stop=stop),
-                    [prompts[place] for place in part],
-                )
-                for role, part in positions.items()
-            ]
-        return merged(list(positions.values()), [part.result() for part in parts])
+
+        def ask(part: Sequence[Prompt]) -> PartialResult:
+            return partial_result(partial(self._model(part[0].role).complete, stop=stop), part)
+
+        return _in_parts(prompts, lambda prompt: prompt.role, ask)
 
     def _model(self, role: Role) -> LanguageModel:
         return self._models.get(role, self._generator)
@@ -123,7 +111,7 @@ class Ensemble:
         limited = [each for each in places if each is not None]
         return sum(limited) if len(limited) == len(places) else None
 
-    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
+    def parameters(self, prompt: Prompt) -> Mapping[str, object]:
         """Returns the parameters of the model that is drawn for a prompt."""
         return self._models[self._drawn(prompt)].model.parameters(prompt)
 
@@ -134,18 +122,11 @@ class Ensemble:
           Misconfigured: Every model needs a person.
           Unavailable: No model is up; the message holds that of each.
         """
-        positions: dict[tuple[int, str, str], list[int]] = {}
-        for position, prompt in enumerate(prompts):
-            key = self._drawn(prompt), prompt.system, prompt.user
-            positions.setdefault(key, []).append(position)
-        drawn = [number for number, _, _ in positions]
-        parts = [[prompts[place] for place in part] for part in positions.values()]
-        if len(parts) == 1:
-            results = [self._result(drawn[0], parts[0], stop)]
-        else:
-            with ThreadPoolExecutor(max(1, min(len(parts), _THREADS))) as pool:
-                results = list(pool.map(self._result, drawn, parts, repeat(stop)))
-        return merged(list(positions.values()), results)
+
+        def ask(part: Sequence[Prompt]) -> PartialResult:
+            return self._result(self._drawn(part[0]), part, stop)
+
+        return _in_parts(prompts, lambda each: (self._drawn(each), each.system, each.user), ask)
 
     def _rng(self, prompt: Prompt) -> Random:
         return Random(f"{self._seed}/{prompt.role}/{prompt.sample}")
@@ -227,6 +208,23 @@ class Ensemble:
             member.breaker.failed()
         if seconds := member.breaker.rest_seconds:
             log.warning("%s is left alone for %.0f s: %s", member.model.name, seconds, error)
+
+
+def _in_parts(
+    prompts: Sequence[Prompt],
+    key: Callable[[Prompt], Hashable],
+    ask: Callable[[Sequence[Prompt]], PartialResult],
+) -> list[Completion]:
+    """Returns a completion for each prompt, in order; prompts of one key are asked together."""
+    positions: dict[Hashable, list[int]] = {}
+    for position, prompt in enumerate(prompts):
+        positions.setdefault(key(prompt), []).append(position)
+    parts = [[prompts[place] for place in part] for part in positions.values()]
+    if len(parts) == 1:
+        return merged([range(len(prompts))], [ask(prompts)])
+    with ThreadPoolExecutor(max(1, min(len(parts), _THREADS))) as pool:
+        results = list(pool.map(ask, parts))
+    return merged(list(positions.values()), results)
 
 
 def _with(

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 _NO_STATUS = 0
 
@@ -34,7 +33,7 @@ def read(body: str) -> ErrorBody:
     return error_in(document(body)) or ErrorBody(" ".join(body.split()))
 
 
-def document(body: str | bytes) -> Any:
+def document(body: str | bytes) -> object:
     """Returns the JSON value of a body; None for another body, such as a proxy's page."""
     try:
         return json.loads(body)
@@ -43,7 +42,7 @@ def document(body: str | bytes) -> Any:
         return None
 
 
-def error_in(value: Any) -> ErrorBody | None:
+def error_in(value: object) -> ErrorBody | None:
     """Returns the error in a JSON value; None where it has none.
 
     Source: OpenAI's `{"error": {…}}`; Google's, which is that in a list
@@ -63,7 +62,7 @@ def error_in(value: Any) -> ErrorBody | None:
     return None
 
 
-def _from_object(error: Mapping[Any, Any]) -> ErrorBody:
+def _from_object(error: Mapping[object, object]) -> ErrorBody:
     message, param, code = error.get("message"), error.get("param"), error.get("code")
     names = [code, error.get("type"), error.get("status")]
     details = error.get("details")

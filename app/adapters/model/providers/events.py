@@ -5,7 +5,6 @@ Departure: fields other than `data` are ignored, because no endpoint of a langua
 """
 
 import json
-from typing import Any
 
 _DONE = "[DONE]"
 
@@ -22,7 +21,7 @@ class Events:
         self._rest = b""
         self._data: list[str] = []
 
-    def read(self, block: bytes) -> list[Any]:
+    def read(self, block: bytes) -> list[object]:
         """Returns the values of the events that a block completes, in order.
 
         Raises:
@@ -47,5 +46,5 @@ class Events:
                     break
                 complete.append(data)
         # One call for a block takes half the time of one for each event.
-        values: list[Any] = json.loads(f"[{','.join(complete)}]") if complete else []
+        values: list[object] = json.loads(f"[{','.join(complete)}]") if complete else []
         return values

@@ -15,7 +15,13 @@ from app.adapters.model.congestion.status import publish, without_secrets
 from app.adapters.model.congestion.window import Bounds
 from app.adapters.model.providers.http_client import http_client
 from app.adapters.model.providers.refusals import BROKEN
-from app.adapters.model.providers.spec import IN_PROCESS, START, ModelSpec, ProcessLimits
+from app.adapters.model.providers.spec import (
+    IN_PROCESS,
+    START,
+    ModelSpec,
+    ProcessLimits,
+    least,
+)
 
 PUBLISH_SECONDS = 1.0
 _UNLIMITED = 1_000_000
@@ -43,7 +49,7 @@ class EngineQueueReader:
 
 
 class Gates:
-    """Makes the gate of an endpoint, on the event loop of the caller."""
+    """Makes the gate of an endpoint, on the event loop of the caller; the gates share slots."""
 
     def __init__(
         self, limits: ProcessLimits, engine_queue: Callable[[], EngineQueue | None] = lambda: None
@@ -57,55 +63,16 @@ class Gates:
         self._limits = limits
         self._engine_queue = engine_queue
         self._worker = uuid4().hex[:12]
-        self._shared: _Shared | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._gates: list[AdaptiveGate] = []
 
     def __call__(self, spec: ModelSpec) -> AdaptiveGate:
         """Returns a new gate for a model's endpoint."""
-        loop = asyncio.get_running_loop()
-        if self._shared is None or self._shared.loop is not loop:
-            self._shared = _Shared(loop, self._limits, self._worker)
-        return self._shared.opened(spec, self._engine_queue)
-
-    @property
-    def places(self) -> int:
-        """Requests that may be in flight now, or would be at one endpoint that is asked next.
-
-        For any thread.
-        """
-        limits = self._limits
-        used = sum(gate.places for gate in self._shared.gates) if self._shared else 0
-        return min(used, limits.max_in_flight or used) or limits.opening
-
-    async def close(self) -> None:
-        """Closes what the gates hold; called on their loop.  Idempotent."""
-        if self._shared is not None:
-            await self._shared.close()
-            self._shared = None
-
-
-class _Shared:
-    """The gates of one event loop, and what they have in common."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: ProcessLimits, worker: str) -> None:
-        self.loop = loop
-        self._limits = limits
-        self._worker = worker
-        self._slots = Semaphore(lambda: limits.max_in_flight or _UNLIMITED)
-        self._redis = connected(limits.redis_url) if limits.redis_url else None
-        self.gates: list[AdaptiveGate] = []
-        self._closing: list[EngineQueueReader | DeploymentSlots] = []
-        self._publishing = loop.create_task(self._publish(self._redis)) if self._redis else None
-
-    def opened(
-        self, spec: ModelSpec, engine_queue: Callable[[], EngineQueue | None]
-    ) -> AdaptiveGate:
+        if self._loop is not asyncio.get_running_loop():
+            self._begin()
         limits, in_process = self._limits, spec.base_url == IN_PROCESS
-        most = _lower(spec.parallel_generations, limits.parallel_generations)
-
-        async def read_here() -> EngineQueue | None:
-            return engine_queue()
-
-        read, deployment = read_here if in_process else None, None
+        most = least(spec.parallel_generations, limits.parallel_generations)
+        read, deployment = self._read_engine if in_process else None, None
         # A hosted endpoint has no metrics.
         if not in_process and not spec.preset.needs_key:
             reader = EngineQueueReader(spec.base_url)
@@ -121,23 +88,50 @@ class _Shared:
             deployment=deployment,
             engine_queue=read,
         )
-        self.gates.append(gate)
+        self._gates.append(gate)
         return gate
 
+    @property
+    def places(self) -> int:
+        """Requests that may be in flight now, or would be at one endpoint that is asked next.
+
+        For any thread.
+        """
+        limits = self._limits
+        used = sum(gate.places for gate in self._gates)
+        return min(used, limits.max_in_flight or used) or limits.opening
+
     async def close(self) -> None:
-        for closing in (*self.gates, *self._closing):
+        """Closes what the gates hold; called on their loop.  Idempotent."""
+        if self._loop is None:
+            return
+        gates, self._gates, self._loop = self._gates, [], None
+        for closing in (*gates, *self._closing):
             await closing.close()
-        if self._publishing is not None:
+        if self._redis is not None:
             self._publishing.cancel()
             await asyncio.gather(self._publishing, return_exceptions=True)
-        if self._redis is not None:
             await self._redis.aclose()
+
+    def _begin(self) -> None:
+        """Begins on the running loop, without a gate."""
+        limits = self._limits
+        self._loop = asyncio.get_running_loop()
+        self._gates = []
+        self._closing: list[EngineQueueReader | DeploymentSlots] = []
+        self._slots = Semaphore(lambda: limits.max_in_flight or _UNLIMITED)
+        self._redis = connected(limits.redis_url) if limits.redis_url else None
+        if self._redis is not None:
+            self._publishing = self._loop.create_task(self._publish(self._redis))
+
+    async def _read_engine(self) -> EngineQueue | None:
+        return self._engine_queue()
 
     async def _publish(self, client: Redis) -> None:
         """Publishes the status of the endpoints that are in use."""
         while True:
             await asyncio.sleep(PUBLISH_SECONDS)
-            statuses = [gate.status for gate in self.gates]
+            statuses = [gate.status for gate in self._gates]
             in_use = [each for each in statuses if each.in_flight or each.waiting or each.recent]
             # A failed attempt is dropped, because the next one follows soon.
             with contextlib.suppress(RedisError, OSError):
@@ -153,10 +147,6 @@ def bounds(spec: ModelSpec, most: int | None, target: int | None = None) -> Boun
         limit.
       target: Size at which the window begins, in place of the model's own.
     """
-    top = min(spec.max_in_flight, spec.max_in_flight if most is None else most)
+    top = least(spec.max_in_flight, most) or spec.max_in_flight
     start = min(target or spec.target_in_flight or START, top)
     return Bounds(min(spec.min_in_flight, start), start, top)
-
-
-def _lower(*limits: int | None) -> int | None:
-    return min((limit for limit in limits if limit is not None), default=None)

@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
 
 import certifi
 import httpx2
@@ -30,27 +29,6 @@ _DOCUMENT_SECONDS = 5.0
 _END_SECONDS = 0.1
 _AGENT = "evoqueue"
 _EVENTS = "text/event-stream"
-
-
-@dataclass(frozen=True, slots=True)
-class HttpResponse:
-    """The answer to one request, read to its end.
-
-    Attributes:
-      method: Of the request that was answered; a redirection can turn a POST into a GET.
-      url: Of the request that was answered.
-      headers: Names in any case.
-    """
-
-    status: int
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    content: bytes
-
-    @property
-    def text(self) -> str:
-        return self.content.decode("utf-8", "replace")
 
 
 def http_client(base_url: str) -> httpx2.AsyncClient:
@@ -94,17 +72,30 @@ def openai_client(base_url: str, api_key: str) -> AsyncOpenAI:
     return client
 
 
-async def post(client: AsyncOpenAI, path: str, body: Mapping[str, Any]) -> httpx2.Response:
+async def post(
+    client: AsyncOpenAI,
+    path: str,
+    body: Mapping[str, object],
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> httpx2.Response:
     """Sends a JSON object; returns the answer with its head read, which the caller closes.
 
     The body is left to the caller, because the package makes an object of each event of a stream,
     which takes several times as long as reading its few fields.
 
+    Args:
+      client: Of the endpoint.
+      path: After the endpoint's address.
+      body: The JSON object.
+      headers: With the key, in place of `Authorization`; empty: the client's.
+
     Raises:
       openai.APIStatusError: The endpoint refused it.
       openai.APIConnectionError: There is no connection, or it broke.
     """
-    options: RequestOptions = {} if client.api_key else {"headers": {"Authorization": Omit()}}
+    options: RequestOptions = {}
+    if headers or not client.api_key:
+        options["headers"] = {"Authorization": Omit(), **headers}
     # The package would read a whole answer otherwise.
     unread: bool = True
     answer = await client.post(
@@ -147,12 +138,12 @@ async def get_document(client: AsyncOpenAI, url: str) -> object:
         return None
 
 
-def response_of(answer: httpx2.Response) -> HttpResponse:
-    """Returns an answer that was read to its end."""
-    request = answer.request
-    return HttpResponse(
-        answer.status_code, request.method, str(request.url), answer.headers, answer.content
-    )
+def text_of(answer: httpx2.Response) -> str:
+    """Returns the body of an answer as text; "" for one that was streamed."""
+    try:
+        return answer.content.decode("utf-8", "replace")
+    except httpx2.ResponseNotRead:
+        return ""
 
 
 def usable_proxy(url: str) -> Proxy | None:

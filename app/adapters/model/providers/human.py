@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from app.domain.operator import Completion, Prompt
@@ -64,7 +63,7 @@ class HumanModel:
         """There is no limit."""
         return None
 
-    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:  # noqa: ARG002
+    def parameters(self, prompt: Prompt) -> Mapping[str, object]:  # noqa: ARG002
         """Returns who answers."""
         return {"provider": "human", "model": self._name}
 

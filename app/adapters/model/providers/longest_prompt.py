@@ -42,7 +42,7 @@ class LongestPrompt:
         for prompt in prompts:
             if not prompt.shortest and estimated(prompt.system + prompt.user) > tokens:
                 message = (
-                    f"model {self._spec.name!r} at {self._spec.base_url} takes prompts of about "
+                    f"{self._spec} takes prompts of about "
                     f"{tokens} tokens, as its refusal of a longer one said"
                 )
                 raise PromptTooLong(message, prompt, tokens)
@@ -54,7 +54,7 @@ class LongestPrompt:
         self._tokens = tokens if self._tokens is None else min(self._tokens, tokens)
         spec = self._spec
         message = (
-            f"model {spec.name!r} at {spec.base_url} answered HTTP {status}: "
+            f"{spec} answered HTTP {status}: "
             f"{shown(spec, words).rstrip('.') or 'the prompt is too long'}; {self._remedy(found)}"
         )
         return PromptTooLong(message, prompt, tokens)

@@ -1,378 +1,295 @@
-"""One model behind an OpenAI-compatible endpoint: called by threads, answered on the event loop."""
+"""The wire form of OpenAI's chat completions, which most endpoints take, each with its own limits.
 
-import asyncio
+The presets say what an endpoint is known not to take; the rest is learnt from its refusals.
+"""
+
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
-from dataclasses import replace
-from random import Random
-from typing import Any, TypeAlias
+import re
+from collections.abc import Collection, Mapping, Sequence
 
-import openai
+from openai import AsyncOpenAI
 
-from app.adapters.model.congestion.circuit_breaker import CircuitBreaker
-from app.adapters.model.congestion.gate import Ended, RequestResult
-from app.adapters.model.congestion.silence import Listening, Silence
-from app.adapters.model.providers import chat, error_body, refusals
 from app.adapters.model.providers.bound_replies import BoundReplies
 from app.adapters.model.providers.error_body import ErrorBody
-from app.adapters.model.providers.event_loop import ModelLoop
-from app.adapters.model.providers.events import Events
-from app.adapters.model.providers.http_client import (
-    HttpResponse,
-    is_stream,
-    post,
-    read_to_end,
-    response_of,
-)
-from app.adapters.model.providers.longest_prompt import LongestPrompt
-from app.adapters.model.providers.overflow import overflow
-from app.adapters.model.providers.partial_results import merged, partial_results
-from app.adapters.model.providers.refusals import TransientFailure, UnsupportedParameter
+from app.adapters.model.providers.refusals import shown
 from app.adapters.model.providers.spec import ModelSpec
-from app.adapters.model.providers.streamed_reply import StreamedReply
-from app.domain.operator import Completion, Prompt
-from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
+from app.adapters.model.providers.streamed_reply import (
+    BROKEN_OFF,
+    Answer,
+    AnswerChoice,
+    StreamedReply,
+    TokenUsage,
+    answer_choice,
+)
+from app.adapters.model.providers.wire import WireRequest, seed_of
+from app.domain.operator import Prompt
 
-_LONGEST_PAUSE_SECONDS = 60.0
-_CHARS_A_TOKEN = 4
+_HIGHEST_TEMPERATURE = 2.0
 _MOST_SAMPLES = 8
 """Google's limit on candidates; more samples take several requests."""
-
-_OPENING = "the beginning of a reply"
+_MOST_TOKENS = 2**31 - 1
+"""The ledger's largest number of tokens; a larger count is ignored."""
+_REASONING = ("reasoning_content", "reasoning")
+"""Fields of a message in which servers write the thoughts of a model."""
+_NAMES = ("model", "system_fingerprint")
+_ADJUSTABLE = (
+    "stream_options",
+    "stream",
+    "max_tokens",
+    "top_p",
+    "temperature",
+    "reasoning_effort",
+    "seed",
+    "n",
+)
+_STREAMING = re.compile(r"(?<![\w.])stream(ing)?(?![\w.])", re.IGNORECASE)
+_FEWER = re.compile(r"\bfield '?n'?: value must be between", re.IGNORECASE)
+"""llama.cpp's answer to more samples than it has slots."""
+_UNKNOWN = re.compile(
+    r"unsupported|not support|not stream|unknown|unrecognized|unexpected|not permitted|not allowed"
+    r"|deprecated|cannot find|must be exactly 1|cannot both|only the default",
+    re.IGNORECASE,
+)
 
 log = logging.getLogger(__name__)
 
-_AttemptResult: TypeAlias = list[Completion] | TransientFailure | UnsupportedParameter
 
+class OpenAIWire:
+    """The chat completions of one model; see `Wire`."""
 
-class OpenAIModel:
-    """Asks one model, repeatedly within a deadline.
+    path = "/chat/completions"
+    headers: Mapping[str, str] = {}
 
-    Safe to share between threads: what it learns of its endpoint is kept on the event loop.
-    """
-
-    def __init__(
-        self,
-        spec: ModelSpec,
-        model_loop: ModelLoop,
-        *,
-        seed: int = 0,
-        breaker: CircuitBreaker | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        """Connects to nothing.
+    def __init__(self, spec: ModelSpec, seed: int = 0) -> None:
+        """Asks nothing.
 
         Args:
           spec: The model.
-          model_loop: The process's; not closed here.
           seed: Distinguishes runs with equal prompts.
-          breaker: Receives the result of every attempt, and ends the retries once it is open.
-          sleep: Waits so many seconds.
         """
-        self._spec = spec
-        self._model_loop = model_loop
+        self.spec = spec
+        self.samples = _MOST_SAMPLES if spec.preset.samples else 1
         self._seed = seed
-        self._breaker = breaker
-        self._sleep = sleep
-        # The jitter differs between processes on purpose, and affects no result.
-        self._jitter = Random()
-        most = min(_MOST_SAMPLES, spec.max_in_flight, spec.parallel_generations or _MOST_SAMPLES)
-        self._samples = most if spec.preset.samples else 1
         self._unsupported: set[str] = set()
-        self._longest = LongestPrompt(spec)
-        self._silence = Silence(spec.min_timeout_seconds, spec.timeout_seconds)
         self._bound = BoundReplies(spec)
-        self._uncounted = False
 
-    @property
-    def name(self) -> str:
-        return self._spec.name
+    def parameters(self, prompt: Prompt) -> dict[str, object]:
+        """Returns the parameters of the settings, whether the model supports them or not."""
+        return shaping_fields(chat_request(self.spec, prompt, seed_of(self._seed, prompt)))
 
-    @property
-    def places(self) -> int:
-        """See `LanguageModel.places`."""
-        return self._model_loop.places(self._spec)
-
-    def parameters(self, prompt: Prompt) -> dict[str, Any]:
-        """Returns what shapes the answer to a prompt; see `Completion.parameters`.
-
-        These are the parameters of the settings, whether the model supports them or not, and
-        whether the prompt shares a request with other samples or not.
-        """
-        body = chat.request(self._spec, prompt, chat.seed_of(self._seed, prompt))
-        return chat.parameters(self._spec, body)
-
-    def complete(self, prompts: Sequence[Prompt], stop: Stop = NEVER) -> list[Completion]:
-        """Returns a completion for each prompt, in order; all are asked side by side.
-
-        Prompts that differ in `sample` alone are one request, where the endpoint takes `n`.
-
-        Raises:
-          Stopped: It was asked to stop; the connections of its requests are closed.
-          PromptTooLong: A prompt is longer than the model takes.
-          Misconfigured: The endpoint refuses what no retry will change.
-          Unavailable: The endpoint did not answer within the deadline and the allowed attempts.
-        """
-        spec = self._spec
-        if spec.preset.needs_key and not spec.api_key:
-            raise Misconfigured(
-                f"model {spec.name!r} at {spec.base_url} needs a key: set {spec.key_variable}"
-                " where the workers are started, or give the model the base_url of an endpoint"
-                " that needs none"
-            )
-        if not prompts:
-            return []
-        self._longest.check(prompts)
-        # Without a limit: a reply may be written for any time, and every other wait has its own.
-        return self._model_loop.run(self._complete(prompts), None, stop)
-
-    async def _complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        if len(prompts) == 1:
-            return await self._batch(prompts)
-        batches = chat.batches(prompts, self._samples)
-        parts = [self._batch([prompts[place] for place in batch]) for batch in batches]
-        return merged(batches, await partial_results(parts))
-
-    async def _batch(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        """Returns the completions of prompts of one text; those that `n` left out, singly."""
-        completions: list[Completion] = []
-        if len(prompts) == 1 or self._samples > 1:
-            completions = await self._with_retries(prompts)
-        if len(completions) == len(prompts):
-            return completions
-        self._samples = 1
-        missing = range(len(completions), len(prompts))
-        results = await partial_results([self._with_retries([prompts[n]]) for n in missing])
-        positions = [range(len(completions)), *([n] for n in missing)]
-        return merged(positions, [completions, *results])
-
-    async def _with_retries(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        """Returns at least one completion; none when the endpoint turns out to take no `n`."""
-        spec = self._spec
-        left, attempt, timeouts, unanswered = spec.deadline_seconds, 0, 0, 0
-        while True:
-            await self._acquire(len(prompts), again=attempt > 0)
-            try:
-                with self._silence.attempt(left, repeated=timeouts > 0) as listening:
-                    result = await self._attempt(prompts, listening)
-            except asyncio.CancelledError:
-                lost = (unanswered + 1) * len(prompts)
-                raise Stopped("a request was dropped", unanswered=lost) from None
-            left -= listening.waited_seconds
-            if isinstance(result, list):
-                return [replace(completion, unanswered=unanswered) for completion in result]
-            if isinstance(result, UnsupportedParameter):
-                self._leave_out(result)
-                if result.parameter == "n":
-                    return []
-                continue
-            timeouts += result.ended is Ended.TIMED_OUT
-            unanswered += result.billed
-            pause, attempt = self._pause(attempt, result), attempt + 1
-            breaker_open = self._report_failure(result, left)
-            if breaker_open or attempt > spec.retries or pause >= left:
-                message = refusals.given_up(spec, result, attempt)
-                lost = unanswered * len(prompts)
-                raise Unavailable(message, unanswered=lost) from result.cause
-            left -= pause
-            await self._sleep(pause)
-
-    async def _acquire(self, samples: int, *, again: bool) -> None:
-        spec = self._spec
-        try:
-            async with asyncio.timeout(spec.deadline_seconds):
-                await self._model_loop.gate(spec).acquire(samples, again=again)
-        except TimeoutError as error:
-            raise Unavailable(
-                f"model {spec.name!r} at {spec.base_url}: none of its places became free within "
-                f"{spec.deadline_seconds:g} s; raise llm.max_in_flight if the endpoint can do more"
-            ) from error
-
-    async def _attempt(self, prompts: Sequence[Prompt], listening: Listening) -> _AttemptResult:
-        """Makes one attempt, and reports its result to the gate and the breaker."""
-        loop, gate = asyncio.get_running_loop(), self._model_loop.gate(self._spec)
-        started, ended, retry_after = loop.time(), Ended.LEFT, 0.0
-        gate.replies.begin(listening)
-        try:
-            result = await self._request(prompts, listening)
-            ended = Ended.ANSWERED if isinstance(result, list) else Ended.REFUSED
-            if isinstance(result, TransientFailure):
-                ended, retry_after = result.ended, result.retry_after_seconds
-            elif self._breaker is not None:
-                self._breaker.answered()
-            return result
-        except Misconfigured:
-            ended = Ended.REFUSED
-            raise
-        finally:
-            gate.replies.end(listening)
-            request_result = RequestResult(ended, loop.time() - started, retry_after, len(prompts))
-            await gate.release(request_result)
-
-    async def _request(self, prompts: Sequence[Prompt], listening: Listening) -> _AttemptResult:
-        spec, first = self._spec, prompts[0]
-        seed = chat.seed_of(self._seed, first)
-        body = chat.request(spec, first, seed, samples=len(prompts), unsupported=self._unsupported)
-        body = self._streamed(body)
-        form = await self._bound.form(self._model_loop.client(spec), first)
-        if form is not None:
-            body = self._bound.body(body, form)
-        loop = asyncio.get_running_loop()
-        started = loop.time()
-        try:
-            async with listening.limited():
-                answer = await self._answer(body, listening)
-        except TimeoutError as error:
-            return TransientFailure(Ended.TIMED_OUT, listening.silence, cause=error, billed=True)
-        except openai.APIStatusError as error:
-            return self._refused(response_of(error.response), error.status_code, body, first)
-        except refusals.BROKEN as error:
-            return refusals.broken(error, spec.base_url, tokens=listening.tokens)
-        if isinstance(answer, TransientFailure):
-            return answer
-        response, value = answer
-        seconds = loop.time() - started
-        completions = chat.completions(spec, prompts, value, seconds)
-        if not completions:
-            return self._without_completion(response, value, body, first)
-        self._longest.answered(first)
-        if form is None:
-            self._bound.learn(completions, value)
-        else:
-            completions = self._bound.whole(completions, form)
-        return [
-            replace(completion, parameters=self.parameters(prompt))
-            for completion, prompt in zip(completions, prompts, strict=False)
-        ]
-
-    def _streamed(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Returns the body of a request for a streamed answer, where the endpoint gives one."""
-        if "stream" in self._unsupported or not body.get("stream", True):
-            return body
-        counted = {} if "stream_options" in self._unsupported else {"include_usage": True}
-        return {"stream": True, **({"stream_options": counted} if counted else {}), **body}
-
-    async def _answer(
-        self, body: dict[str, Any], listening: Listening
-    ) -> tuple[HttpResponse, Any] | TransientFailure:
-        """Returns an answer and the value in it, or why it broke off; reports its tokens."""
-        client = self._model_loop.client(self._spec)
-        async with aclosing(await post(client, "/chat/completions", body)) as raw:
-            listening.received = lambda: raw.num_bytes_downloaded
-            if not is_stream(raw):
-                content = await raw.aread()
-                listening.hear(max(1, len(content) // _CHARS_A_TOKEN))
-                return response_of(raw), error_body.document(content)
-            reply, events = StreamedReply(self._spec.max_tokens), Events()
-            async with aclosing(raw.aiter_bytes()) as blocks:
-                async for block in blocks:
-                    try:
-                        tokens = sum(map(reply.add, events.read(block)))
-                    except ValueError:
-                        reason = "a part of the answer is no JSON"
-                        return TransientFailure(Ended.FAILED, reason, billed=True)
-                    if tokens:
-                        listening.hear(tokens)
-                    if events.done or reply.ended or reply.error is not None:
-                        break
-                if events.done:
-                    await read_to_end(blocks)
-        response = HttpResponse(
-            raw.status_code, raw.request.method, str(raw.request.url), raw.headers, b""
+    async def request(self, client: AsyncOpenAI, prompts: Sequence[Prompt]) -> WireRequest:
+        """See `Wire.request`."""
+        spec, first = self.spec, prompts[0]
+        body = chat_request(
+            spec,
+            first,
+            seed_of(self._seed, first),
+            samples=len(prompts),
+            unsupported=self._unsupported,
         )
-        if reply.error is not None:
-            return response, {"error": reply.error}
-        value = reply.document()
-        if reply.choices and not (reply.finished or reply.ended or events.done):
-            reason = f"the connection ended after {listening.tokens} tokens of a reply"
-            return TransientFailure(Ended.FAILED, reason, billed=True)
-        if reply.choices and reply.usage is None:
-            value["usage"] = self._estimated(reply, body)
-        return response, value
+        if "stream" not in self._unsupported and body.get("stream", True):
+            counted = {"stream_options": {"include_usage": True}}
+            uncounted = "stream_options" in self._unsupported
+            body = {"stream": True, **({} if uncounted else counted), **body}
+        form = await self._bound.form(client, first)
+        if form is not None:
+            body = self._bound.body(body, messages(spec, first), form)
+        return WireRequest(body, form)
 
-    def _estimated(self, reply: StreamedReply, body: dict[str, Any]) -> dict[str, int]:
-        """Returns the tokens of an answer that ended without a count, and logs it once."""
-        if not reply.ended and not self._uncounted:
-            self._uncounted = True
-            message = "%s at %s counts no tokens of a streamed reply: they are estimated"
-            log.warning(message, self._spec.name, self._spec.base_url)
-        return reply.estimated_usage(body["messages"])
+    def add(self, event: object, reply: StreamedReply) -> int:
+        """See `Wire.add`."""
+        if not isinstance(event, dict):
+            return 0
+        if event.get("error"):
+            reply.error = event["error"]
+            return 0
+        parts = event.get("choices")
+        if isinstance(usage := event.get("usage"), dict):
+            reply.count(_usage(usage), apart=not parts)
+        for name in _NAMES:
+            if name not in reply.names and isinstance(event.get(name), str) and event[name]:
+                reply.names[name] = event[name]
+        tokens = 0
+        for part in parts if isinstance(parts, list) else ():
+            if isinstance(part, dict):
+                tokens += _add(part, reply)
+        return tokens
 
-    def _without_completion(
-        self, response: HttpResponse, value: Any, body: dict[str, Any], prompt: Prompt
-    ) -> _AttemptResult:
-        """Returns what a 200 without a completion means: the error in its body, or garbage."""
-        error = error_body.error_in(value)
-        if error is not None and error.status:
-            result = self._refused(response, error.status, body, prompt, error)
-            return replace(result, billed=True) if isinstance(result, TransientFailure) else result
-        text = refusals.shown(self._spec, error.message if error else response.text)
-        reason = f"not a chat completion: {text[:80]!r}"
-        return TransientFailure(Ended.FAILED, reason, billed=True)
+    def answer(self, document: object) -> Answer | None:
+        """See `Wire.answer`."""
+        match document:
+            case {"choices": [*choices], **rest}:
+                found = tuple(choice for choice in map(_choice, choices) if choice is not None)
+            case _:
+                return None
+        usage = rest.get("usage")
+        names = tuple(name for each in _NAMES if isinstance(name := rest.get(each), str))
+        return Answer(found, _usage(usage) if isinstance(usage, dict) else None, names)
 
-    def _refused(
-        self,
-        response: HttpResponse,
-        status: int,
-        body: dict[str, Any],
-        prompt: Prompt,
-        known: ErrorBody | None = None,
-    ) -> _AttemptResult:
-        if response.method != "POST":
-            raise Misconfigured(refusals.moved(self._spec, response.url))
-        if via := refusals.by_proxy(self._spec.base_url, status, response.headers, response.text):
-            if refusals.transient(status, ()):
-                return TransientFailure(Ended.FAILED, via)
-            raise Misconfigured(f"model {self._spec.name!r} at {self._spec.base_url}: {via}")
-        error = known or error_body.read(response.text)
-        if refusals.withheld(error.kinds):
-            withheld = Completion("", self._spec.name, "content_filter", role=prompt.role)
-            return [replace(withheld, parameters=self.parameters(prompt))]
-        found = overflow(status, error, self._spec.max_tokens)
-        if found is not None:
-            raise self._longest.refused(prompt, status, error.message, found)
-        message = refusals.shown(self._spec, error.message)
-        if refusals.transient(status, error.kinds):
-            return TransientFailure(
-                Ended.BUSY if refusals.busy(status) else Ended.FAILED,
-                f"HTTP {status}",
-                refusals.retry_after_seconds(response.headers, response.text),
-                message=message,
-            )
-        unsupported = refusals.unsupported_parameter(body, status, error)
-        opened = body["messages"][-1]["role"] == "assistant"
-        if status in (400, 422) and opened and unsupported != "n":
-            return UnsupportedParameter(_OPENING, message)
-        if unsupported is not None:
-            return UnsupportedParameter(unsupported, message)
-        raise Misconfigured(refusals.refusal(self._spec, status, error)) from None
+    def answered(self, request: WireRequest, answer: Answer) -> Answer:
+        """See `Wire.answered`."""
+        if request.form is None:
+            self._bound.learn(answer)
+            return answer
+        return self._bound.whole(answer, request.form)
 
-    def _leave_out(self, unsupported: UnsupportedParameter) -> None:
-        """Leaves a parameter out of all further requests, and logs it once."""
-        if unsupported.parameter == _OPENING:
-            self._bound.give_up(unsupported.message)
-        elif unsupported.parameter not in self._unsupported:
-            self._unsupported.add(unsupported.parameter)
-            message = "%s does not take %s, which is left out from now on: %s"
-            log.warning(message, self._spec.name, unsupported.parameter, unsupported.message)
-
-    def _report_failure(self, failure: TransientFailure, left: float) -> bool:
-        """Reports a failed attempt to the breaker; returns whether it is open."""
-        if self._breaker is None:
+    def adapt(self, request: WireRequest, status: int, error: ErrorBody) -> bool:
+        """See `Wire.adapt`; what is left out is logged once."""
+        if status not in (400, 422):
             return False
-        if failure.retry_after_seconds > left:
-            self._breaker.rest(failure.retry_after_seconds)
-        elif failure.ended is not Ended.BUSY:
-            self._breaker.failed()
-        return self._breaker.open
+        message = shown(self.spec, error.message)
+        unsupported = unsupported_parameter(request.body, error)
+        if request.form is not None and request.form.opening and unsupported != "n":
+            self._bound.give_up(message)
+        elif unsupported is None:
+            return False
+        elif unsupported not in self._unsupported:
+            self._unsupported.add(unsupported)
+            if unsupported == "n":
+                self.samples = 1
+            text = "%s does not take %s, which is left out from now on: %s"
+            log.warning(text, self.spec.name, unsupported, message)
+        return True
 
-    def _pause(self, attempt: int, failure: TransientFailure) -> float:
-        """Draws the pause before the next attempt: full jitter on top of the `Retry-After`.
 
-        After a first time-out there is none: the attempt has waited long enough.
-        """
-        if failure.ended is Ended.TIMED_OUT and not attempt:
-            return 0.0
-        most = min(_LONGEST_PAUSE_SECONDS, self._spec.retry_delay_seconds * 2.0**attempt)
-        return failure.retry_after_seconds + self._jitter.uniform(0.0, most)
+def messages(spec: ModelSpec, prompt: Prompt) -> list[dict[str, str]]:
+    """Returns the messages of a chat request."""
+    system = spec.system_of(prompt)
+    user = {"role": "user", "content": prompt.user}
+    return [{"role": "system", "content": system}, user] if system else [user]
+
+
+def chat_request(
+    spec: ModelSpec,
+    prompt: Prompt,
+    seed: int,
+    *,
+    samples: int = 1,
+    unsupported: Collection[str] = (),
+) -> dict[str, object]:
+    """Returns the body of a chat request.
+
+    Args:
+      spec: The model.
+      prompt: What to ask.
+      seed: Of the draw, where the endpoint takes one.
+      samples: Number of answers to ask for.
+      unsupported: Parameters that this model does not take.
+    """
+    asked, warmer = spec.temperature, prompt.warmer
+    optional = {
+        "max_tokens": spec.max_tokens,
+        "temperature": None if asked is None else min(_HIGHEST_TEMPERATURE, asked + warmer),
+        "top_p": spec.top_p,
+        "reasoning_effort": spec.reasoning_effort,
+        "seed": seed if spec.seeded else None,
+        "n": samples if samples > 1 else None,
+    }
+    given = {name: value for name, value in optional.items() if value is not None}
+    shaped = dict(
+        spec.preset.shape({"model": spec.name, "messages": messages(spec, prompt), **given})
+    )
+    if "max_tokens" in unsupported and "max_tokens" in shaped:
+        shaped["max_completion_tokens"] = shaped["max_tokens"]
+    return {k: v for k, v in shaped.items() if k not in unsupported} | dict(spec.extra_body)
+
+
+def shaping_fields(body: Mapping[str, object]) -> dict[str, object]:
+    """Returns the fields of a chat request that shape its answer beside the prompt."""
+    return {name: value for name, value in body.items() if name != "messages"}
+
+
+def unsupported_parameter(body: Mapping[str, object], error: ErrorBody) -> str | None:
+    """Returns the parameter that a model does not take and can be asked without; None for others.
+
+    Endpoints use words of their own; a wrong reading costs one more refusal.
+    """
+    if "n" in body and _FEWER.search(error.message):
+        return "n"
+    if not _UNKNOWN.search(error.message):
+        return None
+    sent = [name for name in _ADJUSTABLE if name in body]
+    if error.param is not None:
+        return error.param if error.param in sent else None
+    if "stream" in sent and _STREAMING.search(error.message):
+        return "stream"
+    return next(
+        (name for name in sent if re.search(rf"(?<![\w.]){name}(?![\w.])", error.message)), None
+    )
+
+
+def _add(part: Mapping[str, object], reply: StreamedReply) -> int:
+    """Adds a part of one choice to a reply; returns about how many tokens it has."""
+    index, delta = part.get("index"), part.get("delta")
+    number = index if isinstance(index, int) else 0
+    if not isinstance(delta, dict):
+        delta = {}
+    if isinstance(finish := part.get("finish_reason"), str):
+        reply.finish(number, finish)
+    content = delta.get("content")
+    # Nearly every part is a text and nothing else.
+    if isinstance(content, str) and len(delta) == 1:
+        return reply.write(number, content)
+    thought = next((delta[name] for name in _REASONING if isinstance(delta.get(name), str)), "")
+    thought = thought or _thoughts(content)
+    refusal = _text(delta.get("refusal"))
+    return reply.write(number, _text(content), thought=thought, refusal=refusal)
+
+
+def _choice(choice: object) -> AnswerChoice | None:
+    """Returns a choice of an answer that is not streamed; None where it broke off."""
+    match choice:
+        # OpenRouter reports an error in a choice so; see `error_body.error_in`.
+        case {"error": {}}:
+            return None
+        case {"finish_reason": finish} if finish == BROKEN_OFF:
+            return None
+        case {"message": {**message}, **rest}:
+            finish = rest.get("finish_reason")
+            return answer_choice(
+                _text(message.get("content")),
+                _text(message.get("refusal")),
+                finish if isinstance(finish, str) else "",
+                thoughts=any(bool(message.get(name)) for name in _REASONING),
+            )
+    return None
+
+
+def _text(content: object) -> str:
+    """Returns the text of a message; Mistral's reasoning models send it in parts.
+
+    Source: https://docs.mistral.ai/capabilities/reasoning.
+    """
+    match content:
+        case str():
+            return content
+        case [*parts]:
+            return "".join(
+                part["text"]
+                for part in parts
+                if isinstance(part, dict) and isinstance(part.get("text"), str)
+            )
+    return ""
+
+
+def _thoughts(content: object) -> str:
+    """Returns the reasoning in a part of Mistral's, which is a list of pieces."""
+    pieces = content if isinstance(content, list) else ()
+    return "".join(_text(each.get("thinking")) for each in pieces if isinstance(each, dict))
+
+
+def _usage(usage: Mapping[str, object]) -> TokenUsage:
+    prompt, details = _count(usage, "prompt_tokens"), usage.get("prompt_tokens_details")
+    cached = _count(details, "cached_tokens") if isinstance(details, dict) else 0
+    # DeepSeek calls the cached tokens `prompt_cache_hit_tokens`.
+    cached = cached or _count(usage, "prompt_cache_hit_tokens")
+    completion = _count(usage, "completion_tokens")
+    # Gemini's endpoint counts the tokens of its reasoning in the total alone.
+    completion = max(completion, _count(usage, "total_tokens") - prompt)
+    return TokenUsage(prompt, min(prompt, cached), completion)
+
+
+def _count(usage: Mapping[str, object], name: str) -> int:
+    """Returns a number of tokens; some servers write it as 12.0."""
+    value = usage.get(name)
+    return int(value) if isinstance(value, int | float) and 0 < value <= _MOST_TOKENS else 0

@@ -1,13 +1,14 @@
-"""OpenAI-compatible endpoints by name: address, key variable and peculiarities.  No I/O."""
+"""Endpoints by name: address, key variable and peculiarities.  No I/O."""
 
+import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, assert_never
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from app.config.models import Provider
 
-Request: TypeAlias = Mapping[str, Any]
+Request: TypeAlias = Mapping[str, object]
 """The arguments of one chat request, by OpenAI's names."""
 
 _REASONING = ("o1", "o3", "o4", "gpt-5", "gpt-oss-20b", "gpt-oss-120b")
@@ -42,7 +43,7 @@ def openai_request(request: Request) -> Request:
     support 0.2 with this model."; https://github.com/BerriAI/litellm/issues/13781 (gpt-5-chat does
     not reason).
     """
-    if not reasons(request["model"]):
+    if not reasons(str(request["model"])):
         return request
     limited = {"max_completion_tokens": request["max_tokens"]} if "max_tokens" in request else {}
     return {**without(request, "temperature", "top_p", "max_tokens"), **limited}
@@ -70,9 +71,15 @@ def _anthropic_request(request: Request) -> Request:
     Source: https://platform.claude.com/docs/en/api/openai-sdk.
     """
     kept = dict(without(request, "seed", "n", "reasoning_effort"))
-    if "temperature" in kept:
-        kept["temperature"] = min(_HIGHEST_TEMPERATURE_OF_ANTHROPIC, kept["temperature"])
+    if isinstance(asked := kept.get("temperature"), int | float):
+        kept["temperature"] = min(_HIGHEST_TEMPERATURE_OF_ANTHROPIC, asked)
     return kept
+
+
+class Api(enum.StrEnum):
+    """The wire form of an endpoint's requests and answers; see `choose.WIRES`."""
+
+    OPENAI = "openai"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,7 @@ class Preset:
       needs_key: Whether it refuses requests without a key.
       samples: Whether it takes `n` above 1.
       shape: Turns a request into one that the endpoint takes.
+      api: The form of its requests and answers.
     """
 
     base_url: str
@@ -92,6 +100,7 @@ class Preset:
     needs_key: bool = True
     samples: bool = True
     shape: Callable[[Request], Request] = _unchanged
+    api: Api = Api.OPENAI
 
 
 NO_ENDPOINT = Preset("", "", needs_key=False)
@@ -101,69 +110,50 @@ UNKNOWN = Preset("", "OPENAI_API_KEY", needs_key=False, shape=openai_request)
 """An endpoint of which only the address is known."""
 
 
-def _preset(provider: Provider) -> Preset:
-    """Returns the preset of a provider."""
-    match provider:
-        case Provider.OPENAI:
-            return Preset("https://api.openai.com/v1", "OPENAI_API_KEY", shape=openai_request)
-        # Cached prompt tokens are counted under a name of DeepSeek's own: see `chat`.
-        case Provider.DEEPSEEK:
-            return Preset(
-                "https://api.deepseek.com/v1",
-                "DEEPSEEK_API_KEY",
-                samples=False,
-                shape=_without_seed,
-            )
-        # The time to wait after a 429 is in the body, as `retryDelay`.  Source:
-        # https://ai.google.dev/gemini-api/docs/openai (address, key);
-        # https://cloud.google.com/apis/design/errors (`google.rpc.RetryInfo`).
-        case Provider.GEMINI:
-            return Preset(
-                "https://generativelanguage.googleapis.com/v1beta/openai",
-                "GEMINI_API_KEY",
-                samples=False,
-                shape=_without_seed,
-            )
-        case Provider.ANTHROPIC:
-            return Preset(
-                "https://api.anthropic.com/v1",
-                "ANTHROPIC_API_KEY",
-                samples=False,
-                shape=_anthropic_request,
-            )
-        # Many vendors behind one address, with models named `vendor/model`.  OpenRouter drops what
-        # the vendor does not take, and the number of choices is up to the vendor.  Source:
-        # https://openrouter.ai/docs/api-reference/overview and …/parameters.
-        case Provider.OPENROUTER:
-            return Preset(
-                "https://openrouter.ai/api/v1",
-                "OPENROUTER_API_KEY",
-                samples=False,
-                shape=openai_request,
-            )
-        # Takes `n`, with a seed of its own for each choice, and `max_tokens` for every model;
-        # answers 503 without `Retry-After` when its queue is full, never 429.  Source: 0.32.0;
-        # https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html.
-        case Provider.VLLM:
-            return Preset("http://localhost:8000/v1", "VLLM_API_KEY", needs_key=False)
-        # `llama-server`.  Source: the README in `tools/server` of github.com/ggml-org/llama.cpp.
-        case Provider.LLAMACPP:
-            return Preset(
-                "http://localhost:8080/v1", "LLAMA_API_KEY", needs_key=False, samples=False
-            )
-        # `n` is not among the fields that Ollama supports; `seed` is.  Source:
-        # https://docs.ollama.com/api/openai-compatibility.
-        case Provider.OLLAMA:
-            return Preset(
-                "http://localhost:11434/v1", "OLLAMA_API_KEY", needs_key=False, samples=False
-            )
-        case Provider.HUMAN | Provider.REPLAY:
-            return NO_ENDPOINT
-        case _:
-            assert_never(provider)
-
-
-PRESETS: Mapping[Provider, Preset] = {provider: _preset(provider) for provider in Provider}
+PRESETS: Mapping[Provider, Preset] = {
+    Provider.OPENAI: Preset("https://api.openai.com/v1", "OPENAI_API_KEY", shape=openai_request),
+    # Cached prompt tokens are counted under a name of DeepSeek's own: see `openai`.
+    Provider.DEEPSEEK: Preset(
+        "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", samples=False, shape=_without_seed
+    ),
+    # The time to wait after a 429 is in the body, as `retryDelay`.  Source:
+    # https://ai.google.dev/gemini-api/docs/openai (address, key);
+    # https://cloud.google.com/apis/design/errors (`google.rpc.RetryInfo`).
+    Provider.GEMINI: Preset(
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "GEMINI_API_KEY",
+        samples=False,
+        shape=_without_seed,
+    ),
+    Provider.ANTHROPIC: Preset(
+        "https://api.anthropic.com/v1",
+        "ANTHROPIC_API_KEY",
+        samples=False,
+        shape=_anthropic_request,
+    ),
+    # Many vendors behind one address, with models named `vendor/model`.  OpenRouter drops what
+    # the vendor does not take, and the number of choices is up to the vendor.  Source:
+    # https://openrouter.ai/docs/api-reference/overview and …/parameters.
+    Provider.OPENROUTER: Preset(
+        "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", samples=False, shape=openai_request
+    ),
+    # Takes `n`, with a seed of its own for each choice, and `max_tokens` for every model;
+    # answers 503 without `Retry-After` when its queue is full, never 429.  Source: 0.32.0;
+    # https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html.
+    Provider.VLLM: Preset("http://localhost:8000/v1", "VLLM_API_KEY", needs_key=False),
+    # `llama-server`.  Source: the README in `tools/server` of github.com/ggml-org/llama.cpp.
+    Provider.LLAMACPP: Preset(
+        "http://localhost:8080/v1", "LLAMA_API_KEY", needs_key=False, samples=False
+    ),
+    # `n` is not among the fields that Ollama supports; `seed` is.  Source:
+    # https://docs.ollama.com/api/openai-compatibility.
+    Provider.OLLAMA: Preset(
+        "http://localhost:11434/v1", "OLLAMA_API_KEY", needs_key=False, samples=False
+    ),
+    Provider.HUMAN: NO_ENDPOINT,
+    Provider.REPLAY: NO_ENDPOINT,
+}
+"""The providers, each with its endpoint; a row for each member of `Provider`."""
 
 
 def preset_at(base_url: str) -> Preset:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from app.adapters.model.providers.partial_results import merged, partial_result
 from app.domain.operator import Completion, Prompt
@@ -31,7 +30,7 @@ class CachedModel:
         """Those of the model behind the cache."""
         return self._model.places
 
-    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:
+    def parameters(self, prompt: Prompt) -> Mapping[str, object]:
         """Returns the parameters of the model behind the cache."""
         return self._model.parameters(prompt)
 
@@ -83,7 +82,7 @@ class ReplayModel:
         """There is no limit."""
         return None
 
-    def parameters(self, prompt: Prompt) -> Mapping[str, Any]:  # noqa: ARG002
+    def parameters(self, prompt: Prompt) -> Mapping[str, object]:  # noqa: ARG002
         """Returns which run is replayed."""
         return {"provider": "replay", "model": self._run}
 

@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import aiohttp
 import httpx2
@@ -13,6 +12,7 @@ import openai
 
 from app.adapters.model.congestion.gate import Ended
 from app.adapters.model.providers.error_body import ErrorBody
+from app.adapters.model.providers.http_client import text_of
 from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.proxies import answered_by_proxy, proxy_of
 
@@ -23,24 +23,6 @@ _NO_QUOTA = "insufficient_quota"
 _BAD_KEY = re.compile(r"api[ _-]?key", re.IGNORECASE)
 _NO_CREDIT = re.compile(r"credit|billing|quota", re.IGNORECASE)
 _LONGEST_MESSAGE = 400
-_ADJUSTABLE = (
-    "stream_options",
-    "stream",
-    "max_tokens",
-    "top_p",
-    "temperature",
-    "reasoning_effort",
-    "seed",
-    "n",
-)
-_STREAMING = re.compile(r"(?<![\w.])stream(ing)?(?![\w.])", re.IGNORECASE)
-_FEWER = re.compile(r"\bfield '?n'?: value must be between", re.IGNORECASE)
-"""llama.cpp's answer to more samples than it has slots."""
-_UNKNOWN = re.compile(
-    r"unsupported|not support|not stream|unknown|unrecognized|unexpected|not permitted|not allowed"
-    r"|deprecated|cannot find|must be exactly 1|cannot both|only the default",
-    re.IGNORECASE,
-)
 _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([0-9.]+)s"')
 """The field of Google's `google.rpc.RetryInfo`."""
 _LONGEST_SECONDS = 86_400.0
@@ -89,18 +71,10 @@ class TransientFailure:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class UnsupportedParameter:
-    """A parameter that the model does not take, and without which it can be asked."""
-
-    parameter: str
-    message: str
-
-
 def broken(error: BaseException, base_url: str, *, tokens: int = 0) -> TransientFailure:
     """Returns the failure of a connection that was never made, or broke.
 
-    A proxy that refuses, and an address that is none, are connections that were never made.
+    A refusing proxy and an invalid address count as connections that were never made.
 
     Args:
       error: One of `BROKEN`.
@@ -110,36 +84,30 @@ def broken(error: BaseException, base_url: str, *, tokens: int = 0) -> Transient
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
         causes.append(cause)
-    if any(isinstance(each, _UNMADE) for each in causes):
-        proxy = proxy_of(base_url) if any(isinstance(each, _PROXY) for each in causes) else None
-        via = f"cannot be reached: {proxy} " if proxy else ""
-        refused = next(
-            (each for each in causes if isinstance(each, aiohttp.ClientHttpProxyError)), None
-        )
-        if proxy and refused is not None:
-            reason = f"{via}answered HTTP {refused.status}; {_EXCEPT_FROM_PROXY}"
-            return TransientFailure(Ended.FAILED, reason)
-        if proxy:
-            reason = f"{via}cannot be connected to ({causes[-1]}); {_EXCEPT_FROM_PROXY}"
-            return TransientFailure(Ended.FAILED, reason)
-        reason = f"cannot be connected to ({causes[-1]})"
-        return TransientFailure(Ended.FAILED, reason, cause=error)
-    begun = f" after {tokens} tokens of a reply" if tokens else ""
-    reason = f"the connection broke{begun} ({causes[-1]!r})"
-    return TransientFailure(Ended.FAILED, reason, cause=error, billed=True)
+    if not any(isinstance(each, _UNMADE) for each in causes):
+        begun = f" after {tokens} tokens of a reply" if tokens else ""
+        reason = f"the connection broke{begun} ({causes[-1]!r})"
+        return TransientFailure(Ended.FAILED, reason, cause=error, billed=True)
+    proxy = proxy_of(base_url) if any(isinstance(each, _PROXY) for each in causes) else None
+    if proxy is None:
+        return TransientFailure(Ended.FAILED, f"cannot be connected to ({causes[-1]})", cause=error)
+    answers = (each.status for each in causes if isinstance(each, aiohttp.ClientHttpProxyError))
+    status = next(answers, None)
+    why = f"cannot be connected to ({causes[-1]})" if status is None else f"answered HTTP {status}"
+    reason = f"cannot be reached: {proxy} {why}; {_EXCEPT_FROM_PROXY}"
+    return TransientFailure(Ended.FAILED, reason)
 
 
-def by_proxy(base_url: str, status: int, headers: Mapping[str, str], body: str) -> str:
+def by_proxy(spec: ModelSpec, response: httpx2.Response, status: int) -> str:
     """Returns the reason of a refusal that is a proxy's; "" where the endpoint's.
 
     Args:
-      base_url: Of the endpoint.
-      status: Of the answer.
-      headers: Of the answer.
-      body: Of the answer.
+      spec: The model.
+      response: The answer.
+      status: Of the answer, or of the error in its body.
     """
-    proxy = proxy_of(base_url)
-    if proxy is None or not answered_by_proxy(base_url, status, headers, body):
+    proxy, body = proxy_of(spec.base_url), text_of(response)
+    if proxy is None or not answered_by_proxy(spec.base_url, status, response.headers, body):
         return ""
     return f"{proxy} answered HTTP {status} in place of the endpoint; {_EXCEPT_FROM_PROXY}"
 
@@ -149,38 +117,24 @@ def transient(status: int, kinds: Collection[str]) -> bool:
     return (status in _RETRIED and _NO_QUOTA not in kinds) or status >= 500
 
 
-def busy(status: int) -> bool:
-    """Returns whether the endpoint is up and has too much to do.
+def repeated(
+    spec: ModelSpec, response: httpx2.Response, status: int, error: ErrorBody
+) -> TransientFailure:
+    """Returns the failure of a refused request that is to be repeated.
 
     vLLM never sends 429: over its queue's limit it sends 503, without a `Retry-After`.
     """
-    return status in _BUSY
+    return TransientFailure(
+        Ended.BUSY if status in _BUSY else Ended.FAILED,
+        f"HTTP {status}",
+        retry_after_seconds(response.headers, text_of(response)),
+        message=shown(spec, error.message),
+    )
 
 
 def withheld(kinds: Collection[str]) -> bool:
     """Returns whether the endpoint refused the subject of the prompt."""
     return not _WITHHELD.isdisjoint(kinds)
-
-
-def unsupported_parameter(body: Mapping[str, Any], status: int, error: ErrorBody) -> str | None:
-    """Returns the parameter that a model does not take and can be asked without; None for others.
-
-    Endpoints use words of their own; a wrong reading costs one more refusal.
-    """
-    if status not in (400, 422):
-        return None
-    if "n" in body and _FEWER.search(error.message):
-        return "n"
-    if not _UNKNOWN.search(error.message):
-        return None
-    sent = [name for name in _ADJUSTABLE if name in body]
-    if error.param is not None:
-        return error.param if error.param in sent else None
-    if "stream" in sent and _STREAMING.search(error.message):
-        return "stream"
-    return next(
-        (name for name in sent if re.search(rf"(?<![\w.]){name}(?![\w.])", error.message)), None
-    )
 
 
 def refusal(spec: ModelSpec, status: int, error: ErrorBody) -> str:
@@ -195,23 +149,22 @@ def refusal(spec: ModelSpec, status: int, error: ErrorBody) -> str:
         state = "set" if spec.api_key else "not set"
         remedy += f" ({spec.key_variable}, which is {state})"
     words = shown(spec, error.message) or "nothing more"
-    return f"model {spec.name!r} at {spec.base_url} answered HTTP {status}: {words}; {remedy}"
+    return f"{spec} answered HTTP {status}: {words}; {remedy}"
 
 
 def given_up(spec: ModelSpec, last: TransientFailure, attempts: int) -> str:
     """Returns the message about a request that failed after all its attempts."""
     words = f": {last.message.rstrip('.')}" if last.message else ""
     return (
-        f"model {spec.name!r} at {spec.base_url}: {last.reason}, after {attempts} attempt(s){words}"
-        ". It is asked again later; if this lasts, check the endpoint"
+        f"{spec}: {last.reason}, after {attempts} attempt(s){words}. It is asked again later; if "
+        "this lasts, check the endpoint"
     )
 
 
 def moved(spec: ModelSpec, address: str) -> str:
     """Returns the message about a redirection on which the request was lost."""
-    target = shown(spec, address).partition("?")[0].removesuffix("/chat/completions")
     return (
-        f"model {spec.name!r} at {spec.base_url}: the endpoint redirects to {target}, and the "
+        f"{spec}: the endpoint redirects to {shown(spec, address)}, and the "
         "request is lost on the way: set its base_url to where it is"
     )
 

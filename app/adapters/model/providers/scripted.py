@@ -1,7 +1,6 @@
 """A model that answers from a function; for tests and demonstrations."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from app.adapters.model.providers.partial_results import merged, partial_result
 from app.domain.operator import Completion, Prompt
@@ -23,7 +22,7 @@ class ScriptedModel:
         """There is no limit."""
         return None
 
-    def parameters(self, prompt: Prompt) -> dict[str, Any]:  # noqa: ARG002
+    def parameters(self, prompt: Prompt) -> dict[str, object]:  # noqa: ARG002
         """Returns nothing: the answer follows from the prompt alone."""
         return {}
 

@@ -4,11 +4,17 @@ Imports no client, so that commands can read an address without the time that ta
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
 
-from app.adapters.model.providers.presets import PRESETS, UNKNOWN, Preset, preset_at
+from app.adapters.model.providers.presets import (
+    NO_ENDPOINT,
+    PRESETS,
+    UNKNOWN,
+    Preset,
+    preset_at,
+)
 from app.config.models import OPENAI_KEY, ModelChoice, Provider, sound_address
+from app.domain.operator import Prompt
 from app.ports.protocols import Misconfigured
 
 OPENAI_URL = PRESETS[Provider.OPENAI].base_url
@@ -72,16 +78,29 @@ class ModelSpec:
     bind_replies: bool = True
     reasoning_effort: str | None = None
     system_message: str | None = None
-    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    extra_body: Mapping[str, object] = field(default_factory=dict)
     prompt_usd: float | None = None
     cached_usd: float | None = None
     completion_usd: float | None = None
 
+    def __str__(self) -> str:
+        """Returns the model as messages name it."""
+        return f"model {self.name!r} at {self.base_url}"
+
+    def system_of(self, prompt: Prompt) -> str:
+        """Returns the system text with which a prompt is asked; "" without one."""
+        return prompt.system if self.system_message is None else self.system_message
+
+    @property
+    def over_http(self) -> bool:
+        """Whether an endpoint is asked, and not this process, a person or the ledger."""
+        return self.preset is not NO_ENDPOINT and self.base_url != IN_PROCESS
+
     @property
     def opening(self) -> int:
         """Requests in flight at which its window begins, by its own settings."""
-        limits = self.target_in_flight or START, self.max_in_flight, self.parallel_generations
-        return min(limit for limit in limits if limit is not None)
+        start = self.target_in_flight or START
+        return least(start, self.max_in_flight, self.parallel_generations) or start
 
     @property
     def gate_key(self) -> Hashable:
@@ -109,8 +128,13 @@ class ProcessLimits:
     @property
     def opening(self) -> int:
         """Requests that may be in flight at an endpoint that this process has not asked yet."""
-        limits = (self.target_in_flight or START, self.max_in_flight, self.parallel_generations)
-        return min(limit for limit in limits if limit is not None)
+        start = self.target_in_flight or START
+        return least(start, self.max_in_flight, self.parallel_generations) or start
+
+
+def least(*limits: int | None) -> int | None:
+    """Returns the lowest of some limits; None where there is none."""
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def model_spec(choice: ModelChoice, environment: Environment) -> ModelSpec:
@@ -125,9 +149,8 @@ def model_spec(choice: ModelChoice, environment: Environment) -> ModelSpec:
     preset, address = _endpoint(choice, environment)
     of_provider = choice.provider is not None or environment(preset.key_variable)
     variable = choice.api_key_variable or (preset.key_variable if of_provider else OPENAI_KEY)
-    fields = choice.model_dump(
-        exclude={"provider", "base_url", "api_key_variable"}, exclude_none=True
-    )
+    inherited = ("provider", "base_url", "api_key_variable")
+    fields = {k: v for k, v in asdict(choice).items() if v is not None and k not in inherited}
     prices = {
         "prompt_usd": fields.pop("usd_per_million_prompt_tokens", None),
         "cached_usd": fields.pop("usd_per_million_cached_tokens", None),

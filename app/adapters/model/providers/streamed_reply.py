@@ -1,16 +1,12 @@
-"""A streamed answer as one value: the parts of its choices, put together.  No I/O."""
+"""An answer of a model, whole or put together from the parts of a stream.  No I/O."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
-from app.adapters.model.providers.chat import content_text
 from app.adapters.model.providers.repetition import repeats
 from app.domain.prompting.tokens import estimated
 
-REASONING = ("reasoning_content", "reasoning")
-"""Fields of a message in which servers write the thoughts of a model."""
-_HEAD = ("model", "system_fingerprint")
+BROKEN_OFF = "error"
+"""How a choice ended that broke off behind the endpoint; it is left out of the answer."""
 _CHARS_A_TOKEN = 4
 # Most servers send one token in each part.
 _ONE_TOKEN_CHARS = 12
@@ -20,35 +16,73 @@ _LOOK_CHARS = 600
 _OVERLONG = 2
 
 
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens of a request or of one completion; `cached` is a part of `prompt`."""
+
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerChoice:
+    """One text of an answer.
+
+    Attributes:
+      finish: How it ended, in the endpoint's word; "" without one.
+      thoughts: Whether the model's thoughts came apart from it.
+      tokens: Its tokens; None where only those of all choices are counted.
+    """
+
+    text: str
+    finish: str
+    thoughts: bool = False
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one request.
+
+    Attributes:
+      choices: In order, without those that broke off behind the endpoint.
+      usage: Tokens of the whole request; None without a count.
+      names: The names that the endpoint gives its model and its build.
+    """
+
+    choices: tuple[AnswerChoice, ...]
+    usage: TokenUsage | None = None
+    names: tuple[str, ...] = ()
+
+
+def answer_choice(text: str, refusal: str, finish: str, *, thoughts: bool) -> AnswerChoice:
+    """Returns one text of an answer; a refusal in its place is the text where there is no other."""
+    if refusal and not text:
+        text, finish = refusal, "refusal"
+    return AnswerChoice(text, finish, thoughts)
+
+
 @dataclass(slots=True)
 class _Choice:
     """What has arrived of one choice."""
 
     text: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
-    reasoning: list[str] = field(default_factory=list)
-    finish: str | None = None
+    thoughts: list[str] = field(default_factory=list)
+    finish: str = ""
     chars: int = 0
     looked_at_chars: int = 0
 
 
-def _sum(before: Mapping[str, Any] | None, usage: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the count of an answer whose choices llama.cpp counts one by one."""
-    added: dict[str, Any] = dict(usage)
-    for name in ("completion_tokens", "total_tokens"):
-        earlier, own = (before or {}).get(name), usage.get(name)
-        if isinstance(earlier, int) and isinstance(own, int):
-            prompt = usage.get("prompt_tokens") if name == "total_tokens" else 0
-            added[name] = earlier + own - (prompt if isinstance(prompt, int) else 0)
-    return added
-
-
 class StreamedReply:
-    """Collects the parts of a streamed answer.
+    """Collects the parts of a streamed answer, which a wire form reads.
 
     Attributes:
       ended: Why it is ended early, as a finish reason; "" while it is not.
+      complete: Whether the endpoint has said that nothing more follows.
       error: That the endpoint has sent in place of a part; None without one.
+      names: The names that the endpoint gives its model and its build, by field.
       usage: The endpoint's count of tokens; None before it.
     """
 
@@ -59,101 +93,82 @@ class StreamedReply:
           most_tokens: That a choice may have.
         """
         self.ended = ""
+        self.complete = False
         self.error: object = None
-        self.usage: Mapping[str, Any] | None = None
-        self._counted = False
+        self.names: dict[str, str] = {}
+        self.usage: TokenUsage | None = None
+        self._counted_apart = False
         self._most_chars = _OVERLONG * _CHARS_A_TOKEN * most_tokens
         self._choices: dict[int, _Choice] = {}
-        self._head: dict[str, Any] = {}
 
-    def add(self, event: object) -> int:
-        """Adds a part; returns about how many tokens it has."""
-        if not isinstance(event, dict):
-            return 0
-        if event.get("error"):
-            self.error = event["error"]
-            return 0
-        if isinstance(usage := event.get("usage"), dict):
-            alone = not event.get("choices")
-            self.usage = _sum(self.usage, usage) if alone and self._counted else usage
-            self._counted = alone
-        for name in _HEAD:
-            if name not in self._head and event.get(name):
-                self._head[name] = event[name]
-        tokens, parts = 0, event.get("choices")
-        for part in parts if isinstance(parts, list) else ():
-            if isinstance(part, dict):
-                tokens += self._add(part)
-        return tokens
-
-    @property
-    def choices(self) -> int:
-        """Choices of which a part has arrived."""
-        return len(self._choices)
-
-    @property
-    def finished(self) -> bool:
-        """Whether every choice has said how it ended; False without a choice."""
-        return bool(self._choices) and all(each.finish for each in self._choices.values())
-
-    def document(self) -> dict[str, Any]:
-        """Returns the answer in the form of one that was not streamed."""
-        choices = [
-            {
-                "index": index,
-                "message": {
-                    "content": "".join(each.text),
-                    **({"refusal": "".join(each.refusal)} if each.refusal else {}),
-                    **({REASONING[0]: "".join(each.reasoning)} if each.reasoning else {}),
-                },
-                "finish_reason": self.ended or each.finish,
-            }
-            for index, each in sorted(self._choices.items())
-        ]
-        return {**self._head, "choices": choices, "usage": self.usage}
-
-    def estimated_usage(self, messages: list[dict[str, str]]) -> dict[str, int]:
-        """Returns an estimate of the tokens of the prompt and of what has arrived."""
-        written = ("".join(each.reasoning + each.text) for each in self._choices.values())
-        return {
-            "prompt_tokens": sum(estimated(message["content"]) for message in messages),
-            "completion_tokens": sum(map(estimated, written)),
-        }
-
-    def _add(self, part: Mapping[str, Any]) -> int:
-        index, delta = part.get("index"), part.get("delta")
-        number = index if isinstance(index, int) else 0
-        choice = self._choices.get(number)
-        if choice is None:
-            choice = self._choices[number] = _Choice()
-        if isinstance(finish := part.get("finish_reason"), str):
-            choice.finish = finish
-        if not isinstance(delta, dict):
-            return 0
-        content = delta.get("content")
-        # Nearly every part is a text and nothing else.
-        if isinstance(content, str) and content and len(delta) == 1:
-            choice.text.append(content)
-            return self._count(choice, len(content), choice.text)
-        text = content_text(content)
-        refusal = delta.get("refusal")
-        thought = next((delta[n] for n in REASONING if isinstance(delta.get(n), str)), "")
-        thought = thought or _thought(content)
-        if isinstance(refusal, str) and refusal:
-            choice.refusal.append(refusal)
+    def write(self, number: int, text: str = "", *, thought: str = "", refusal: str = "") -> int:
+        """Adds to a choice, and begins it with the first call; returns about how many tokens."""
+        choice = self._choice(number)
         if text:
             choice.text.append(text)
         if thought:
-            choice.reasoning.append(thought)
-        chars = len(text) + len(thought) + (len(refusal) if isinstance(refusal, str) else 0)
-        return self._count(choice, chars, choice.text if text else choice.reasoning)
-
-    def _count(self, choice: _Choice, chars: int, written: list[str]) -> int:
-        """Counts characters that were added to a text; returns about how many tokens they are."""
+            choice.thoughts.append(thought)
+        if refusal:
+            choice.refusal.append(refusal)
+        chars = len(text) + len(thought) + len(refusal)
+        if not chars:
+            return 0
         choice.chars += chars
-        if chars and choice.chars - choice.looked_at_chars >= _LOOK_CHARS and not choice.finish:
-            self._look(choice, written)
-        return (1 if chars <= _ONE_TOKEN_CHARS else chars // _CHARS_A_TOKEN) if chars else 0
+        if choice.chars - choice.looked_at_chars >= _LOOK_CHARS and not choice.finish:
+            self._look(choice, choice.text if text else choice.thoughts)
+        return 1 if chars <= _ONE_TOKEN_CHARS else chars // _CHARS_A_TOKEN
+
+    def finish(self, number: int, finish: str) -> None:
+        """Notes how a choice has ended."""
+        self._choice(number).finish = finish
+
+    def count(self, usage: TokenUsage, *, apart: bool) -> None:
+        """Notes the endpoint's count of tokens so far.
+
+        Args:
+          usage: The count.
+          apart: Whether it came in an event without a choice.  Several of these are added up:
+            llama.cpp counts its choices one by one.
+        """
+        if apart and self._counted_apart and self.usage is not None:
+            usage = replace(usage, completion=self.usage.completion + usage.completion)
+        self.usage, self._counted_apart = usage, apart
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of a choice has arrived."""
+        return bool(self._choices)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing: every choice has said how it ended, or the endpoint has."""
+        finished = self.begun and all(each.finish for each in self._choices.values())
+        return finished or self.complete or bool(self.ended)
+
+    def answer(self) -> Answer:
+        """Returns what has arrived, as the answer."""
+        choices = [
+            answer_choice(
+                "".join(each.text),
+                "".join(each.refusal),
+                self.ended or each.finish,
+                thoughts=bool(each.thoughts),
+            )
+            for _, each in sorted(self._choices.items())
+            if (self.ended or each.finish) != BROKEN_OFF
+        ]
+        return Answer(tuple(choices), self.usage, tuple(self.names.values()))
+
+    def estimate_usage(self, prompt_tokens: int) -> None:
+        """Sets the usage to the tokens of the prompt, and an estimate of those that arrived."""
+        written = ("".join(each.thoughts + each.text) for each in self._choices.values())
+        self.usage = TokenUsage(prompt_tokens, completion=sum(map(estimated, written)))
+
+    def _choice(self, number: int) -> _Choice:
+        choice = self._choices.get(number)
+        if choice is None:
+            choice = self._choices[number] = _Choice()
+        return choice
 
     def _look(self, choice: _Choice, written: list[str]) -> None:
         choice.looked_at_chars = choice.chars
@@ -163,13 +178,3 @@ class StreamedReply:
             self.ended = "repetition"
         elif choice.chars > self._most_chars:
             self.ended = "length"
-
-
-def _thought(content: object) -> str:
-    """Returns the reasoning in a part of Mistral's, which is a list of pieces."""
-    if not isinstance(content, list):
-        return ""
-    thoughts = [
-        each["thinking"] for each in content if isinstance(each, dict) and "thinking" in each
-    ]
-    return "".join(content_text(thought) for thought in thoughts)

@@ -4,17 +4,19 @@ import asyncio
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Protocol
 
 from app.adapters.model.congestion.gate import Ended, RequestResult
-from app.adapters.model.providers import chat
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.longest_prompt import LongestPrompt
+from app.adapters.model.providers.openai import chat_request, messages, shaping_fields
 from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.spec import ModelSpec
-from app.adapters.model.providers.vllm_engine import EngineRequest, GeneratedText, GeneratedTexts
+from app.adapters.model.providers.streamed_reply import Answer, AnswerChoice, TokenUsage
+from app.adapters.model.providers.vllm_engine import EngineRequest, GeneratedTexts
+from app.adapters.model.providers.wire import batches, completions, seed_of, shaping
 from app.domain.operator import Completion, Prompt
 from app.ports.protocols import NEVER, Misconfigured, Stop, Unavailable
 
@@ -78,14 +80,14 @@ class VllmModel:
         self._longest.check(prompts)
         return self._model_loop.run(self._complete(prompts), 2 * self._spec.deadline_seconds, stop)
 
-    def parameters(self, prompt: Prompt) -> dict[str, Any]:
+    def parameters(self, prompt: Prompt) -> dict[str, object]:
         """Returns what shapes the answer to a prompt; see `Completion.parameters`."""
-        return chat.parameters(self._spec, self._body(prompt, 1))
+        return shaping(self._spec, shaping_fields(self._body(prompt, 1)))
 
     async def _complete(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        batches = chat.batches(prompts, self._spec.max_in_flight)
-        parts = [self._batch([prompts[place] for place in batch]) for batch in batches]
-        return merged(batches, await partial_results(parts))
+        alike = batches(prompts, self._spec.max_in_flight)
+        parts = [self._batch([prompts[place] for place in batch]) for batch in alike]
+        return merged(alike, await partial_results(parts))
 
     async def _batch(self, prompts: Sequence[Prompt]) -> list[Completion]:
         body = self._body(prompts[0], len(prompts))
@@ -95,7 +97,8 @@ class VllmModel:
         began, ended = time.monotonic(), Ended.LEFT
         try:
             async with asyncio.timeout(self._spec.deadline_seconds):
-                submitted = self._engine.submit(EngineRequest(body["messages"], sampling))
+                request = EngineRequest(messages(self._spec, prompts[0]), sampling)
+                submitted = self._engine.submit(request)
                 generated = await asyncio.wrap_future(submitted)
             ended = Ended.ANSWERED
         except TimeoutError as error:
@@ -116,10 +119,16 @@ class VllmModel:
             seconds = time.monotonic() - began
             result = RequestResult(ended, seconds, samples=len(prompts))
             await self._model_loop.gate(self._spec).release(result)
-        return [
-            self._completion(prompt, choice, generated if not number else None, seconds)
-            for number, (prompt, choice) in enumerate(zip(prompts, generated.choices, strict=True))
-        ]
+        cached = min(generated.prompt_tokens, generated.cached_tokens)
+        written = sum(each.tokens for each in generated.choices)
+        answer = Answer(
+            tuple(
+                AnswerChoice(each.text, each.finish, tokens=each.tokens)
+                for each in generated.choices
+            ),
+            TokenUsage(generated.prompt_tokens, cached, written),
+        )
+        return completions(self._spec, prompts, answer, seconds, self.parameters)
 
     async def _acquire(self, samples: int) -> None:
         try:
@@ -131,31 +140,6 @@ class VllmModel:
     def _late(self, event: str) -> Unavailable:
         return Unavailable(f"{event} within {self._spec.deadline_seconds:g} s")
 
-    def _body(self, prompt: Prompt, samples: int) -> dict[str, Any]:
-        seed = chat.seed_of(self._seed, prompt)
-        return chat.request(self._spec, prompt, seed, samples=samples)
-
-    def _completion(
-        self,
-        prompt: Prompt,
-        choice: GeneratedText,
-        generated: GeneratedTexts | None,
-        seconds: float,
-    ) -> Completion:
-        """Returns one completion; the prompt was read once, and counts with the first."""
-        prompt_tokens = generated.prompt_tokens if generated else 0
-        cached = generated.cached_tokens if generated else 0
-        return Completion(
-            text=choice.text,
-            model=self._spec.name,
-            finish=choice.finish,
-            prompt_tokens=prompt_tokens,
-            completion_tokens=choice.tokens,
-            latency_seconds=seconds,
-            cost_usd=chat.cost_usd(
-                self._spec, prompt=prompt_tokens, cached=cached, completion=choice.tokens
-            ),
-            cached_tokens=min(prompt_tokens, cached),
-            role=prompt.role,
-            parameters=self.parameters(prompt),
-        )
+    def _body(self, prompt: Prompt, samples: int) -> dict[str, object]:
+        seed = seed_of(self._seed, prompt)
+        return chat_request(self._spec, prompt, seed, samples=samples)

@@ -1,23 +1,22 @@
 """vLLM's engine inside this process, on a thread and a loop of its own; rebuilt when it dies.
 
-The engine's core is a child process that vLLM starts; this side renders prompts and collects texts.
-vLLM is imported when the engine is loaded, so that this module can be imported without it.
+vLLM is imported, by `vllm_library`, when the engine is loaded: this module does without it.
 """
 
 import asyncio
+import importlib
 import logging
 import re
-import shlex
 import threading
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from app.adapters.model.congestion.engine_queue import RUNNING, WAITING, EngineQueue
+from prometheus_client import start_http_server
+
+from app.adapters.model.congestion.engine_queue import EngineQueue
 from app.adapters.model.providers.vllm_orphans import Orphans
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -59,7 +58,7 @@ class EngineRequest:
     """
 
     messages: Sequence[dict[str, str]]
-    sampling: dict[str, Any] = field(default_factory=dict)
+    sampling: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +79,33 @@ class GeneratedTexts:
     cached_tokens: int
 
 
+class LoadedModel(Protocol):
+    """A model that vLLM has loaded; see `vllm_library`."""
+
+    @property
+    def errored(self) -> bool:
+        """Whether its core has died."""
+        ...
+
+    @property
+    def load(self) -> str:
+        """Its load, in words."""
+        ...
+
+    def queue(self) -> EngineQueue: ...
+
+    async def generate(self, request: EngineRequest) -> GeneratedTexts:
+        """Generates the texts of a request.
+
+        Raises:
+          Misconfigured: The request is refused, and would be again.
+          Unavailable: The core died over it, or has a fault of its own.
+        """
+        ...
+
+    def shutdown(self) -> None: ...
+
+
 class VllmEngine:
     """Loads a model once and generates for any thread; one for a process."""
 
@@ -95,7 +121,7 @@ class VllmEngine:
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._engine: Any = None
+        self._engine: LoadedModel | None = None
         self._building: asyncio.Lock | None = None
         self._orphans = Orphans()
         self._rebuilt: list[float] = []
@@ -156,21 +182,13 @@ class VllmEngine:
         """Returns the engine's queue by its own gauges; None without an engine."""
         if self._engine is None or self._engine.errored:
             return None
-        return EngineQueue(int(_gauge(RUNNING)), int(_gauge(WAITING)))
+        return self._engine.queue()
 
     def health(self) -> str:
         """Returns a line with the model and its load, from vLLM's own gauges."""
         if self._engine is None or self._engine.errored:
             return f"model {self.launch.served_name} is not loaded"
-        running, waiting, cache = (
-            _gauge(name) for name in (RUNNING, WAITING, "vllm:kv_cache_usage_perc")
-        )
-        config = self._engine.vllm_config
-        return (
-            f"model {self.launch.served_name}: {running:.0f} running, {waiting:.0f} waiting, "
-            f"KV cache {cache:.0%} used; up to {config.scheduler_config.max_num_seqs} at once, "
-            f"{config.model_config.max_model_len} tokens each"
-        )
+        return f"model {self.launch.served_name}: {self._engine.load}"
 
     def close(self) -> None:
         """Ends the engine and its child.  Idempotent."""
@@ -183,57 +201,10 @@ class VllmEngine:
             if _done(ending, _CLOSE_SECONDS) and self._thread is not None:
                 _stop(loop, self._thread)
 
-    def parameters(self, request: EngineRequest) -> Any:
-        """Returns vLLM's SamplingParams of a request."""
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
-
-        fields = dict(request.sampling)
-        if "structured_outputs" in fields:
-            structured = StructuredOutputsParams(**fields["structured_outputs"])
-            fields["structured_outputs"] = structured
-        return SamplingParams(output_kind=RequestOutputKind.FINAL_ONLY, **fields)
-
     async def _answer(self, request: EngineRequest) -> GeneratedTexts:
-        from vllm.exceptions import VLLMClientError, VLLMError
-        from vllm.v1.engine.exceptions import EngineDeadError
+        return await (await self._alive()).generate(request)
 
-        engine = await self._alive()
-        try:
-            return await self._generate(engine, request)
-        except EngineDeadError as error:
-            raise Unavailable("the vLLM engine died; it is being rebuilt") from error
-        except (VLLMClientError, ValueError, TypeError) as error:
-            raise Misconfigured(
-                f"the vLLM engine refuses a request for {self.launch.served_name}: {error}; "
-                "check llm.extra_body, and prompts.max_prompt_tokens and llm.max_tokens "
-                "against --max-model-len"
-            ) from error
-        except VLLMError as error:
-            # vLLM raises this for a full queue and for other faults of its own.
-            raise Unavailable(f"the vLLM engine: {type(error).__name__}: {error}") from error
-
-    async def _generate(self, engine: Any, request: EngineRequest) -> GeneratedTexts:
-        from vllm.renderers.params import ChatParams
-
-        shape = ChatParams(chat_template_kwargs={"add_generation_prompt": True})
-        _, [rendered] = await engine.renderer.render_chat_async([list(request.messages)], shape)
-        last = None
-        stream = engine.generate(rendered, self.parameters(request), uuid.uuid4().hex)
-        async for output in stream:
-            last = output
-        if last is None:
-            raise Unavailable("the vLLM engine ended a request without an answer")
-        return GeneratedTexts(
-            tuple(
-                GeneratedText(output.text, output.finish_reason or "", len(output.token_ids))
-                for output in sorted(last.outputs, key=lambda output: output.index)
-            ),
-            len(last.prompt_token_ids or ()),
-            last.num_cached_tokens or 0,
-        )
-
-    async def _alive(self) -> Any:
+    async def _alive(self) -> LoadedModel:
         """Returns the engine, rebuilt if it has died; one caller rebuilds, the others wait."""
         assert self._building is not None
         async with self._building:
@@ -241,6 +212,7 @@ class VllmEngine:
                 raise Unavailable(self._given_up)
             if self._engine is None or self._engine.errored:
                 await asyncio.shield(asyncio.ensure_future(self._rebuild()))
+            assert self._engine is not None
             return self._engine
 
     async def _rebuild(self) -> None:
@@ -283,7 +255,7 @@ def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         loop.close()
 
 
-def _done(future: "Future[Any]", seconds: float) -> bool:
+def _done(future: "Future[None]", seconds: float) -> bool:
     try:
         future.exception(seconds)
     except TimeoutError:
@@ -291,36 +263,21 @@ def _done(future: "Future[Any]", seconds: float) -> bool:
     return True
 
 
-def _load(launch: VllmLaunch) -> Any:
-    """Returns vLLM's AsyncLLM.
+def _load(launch: VllmLaunch) -> LoadedModel:
+    """Loads a model.
 
     Raises:
       Misconfigured: vLLM is not installed or too old, or the model cannot be loaded.
     """
     try:
-        import vllm
-
-        _require_version(str(vllm.__version__))
-        from vllm import AsyncEngineArgs
-        from vllm.utils.argparse_utils import FlexibleArgumentParser
-        from vllm.v1.engine.async_llm import AsyncLLM
+        _require_version(str(importlib.import_module("vllm").__version__))
+        from app.adapters.model.providers.vllm_library import load
     except ImportError as error:
         raise Misconfigured(
             f"EVOQ_VLLM_MODEL is {launch.model!r}, and vLLM cannot be imported: {error}; install "
             "evoqueue[gpu], or unset the variable to ask a server"
         ) from error
-    if _named_as_path(launch.model) and not Path(launch.model).exists():
-        raise Misconfigured(
-            f"{_cannot(launch)}: there is no such folder; give one that has the model's "
-            "config.json, or the model's name on the hub"
-        )
-    parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser(exit_on_error=False))
-    try:
-        given = parser.parse_args(["--model", launch.model, *shlex.split(launch.arguments)])
-        return AsyncLLM.from_engine_args(AsyncEngineArgs.from_cli_args(given))
-    except (Exception, SystemExit) as error:
-        # The parser exits on an error, and vLLM documents no exceptions.
-        raise Misconfigured(f"{_cannot(launch)}: {_cause(launch, error)}") from error
+    return load(launch)
 
 
 def _require_version(installed: str) -> None:
@@ -338,44 +295,12 @@ def _require_version(installed: str) -> None:
         )
 
 
-def _cannot(launch: VllmLaunch) -> str:
-    return f"EVOQ_VLLM_MODEL is {launch.model!r}, and vLLM cannot load it"
-
-
-def _named_as_path(model: str) -> bool:
-    """Returns whether this is a path; a name on the hub has one slash, between two words."""
-    return model.startswith(("/", "./", "../", "~"))
-
-
-def _cause(launch: VllmLaunch, error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"it does not take EVOQ_VLLM_ARGS {launch.arguments!r}; what it says is above"
-    return (
-        f"{type(error).__name__}: {str(error)[:400]}; its own messages are above; its "
-        "arguments for memory, context and devices are in EVOQ_VLLM_ARGS"
-    )
-
-
-def _gauge(name: str) -> float:
-    """Returns one of vLLM's gauges, summed over its labels."""
-    from prometheus_client import REGISTRY
-
-    return sum(
-        sample.value
-        for metric in REGISTRY.collect()
-        for sample in metric.samples
-        if sample.name == name
-    )
-
-
 def _serve_metrics(port: int) -> None:
     """Serves vLLM's own metrics.
 
     Raises:
       Misconfigured: The port cannot be opened.
     """
-    from prometheus_client import start_http_server
-
     try:
         start_http_server(port)
     except OSError as error:

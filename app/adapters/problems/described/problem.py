@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from app.adapters.problems import options as option
 from app.adapters.problems.building import (
@@ -31,6 +30,7 @@ from app.adapters.problems.described.repository import (
 from app.adapters.problems.evaluator_result import Reader
 from app.adapters.problems.files import Source, decoded, refuse_configuration, source_text, tree
 from app.adapters.problems.games import SLACK_SECONDS, GameJobs, GameReader
+from app.adapters.problems.options import Options
 from app.domain.evaluation import Cases
 from app.domain.problem import Axis, EditRules, GameLimits, Limits, Mode, Problem, longest_child
 from app.domain.program import Program
@@ -64,18 +64,18 @@ def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = Fa
     return Source(folder.resolve().name, files, {option.CONFIG: FILE})
 
 
-def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
     """Returns the problem that a `problem.yaml` describes.
 
     Raises:
       ProblemError: A key is unknown or has a value that cannot be used, or a file is missing.
     """
-    text = described(decoded(files[options[option.CONFIG]], FILE))
+    text = described(decoded(files[options.config], FILE))
     description = text.description
     _require_files(text, files)
     parts = _parts(text, files)
     suffix, language, seeds = parts.suffix, language_of(parts.suffix), parts.seeds
-    mode = Mode(options.get(option.MODE, description.mode or parts.mode.value))
+    mode = options.mode or Mode(description.mode or parts.mode)
     _require_mode(text, mode)
     imports, validation = description.imports, description.validation
     jobs = _jobs(text, parts, options, mode)
@@ -118,7 +118,8 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
             new_files=description.program.new_files if description.program else 0,
         ),
         context=parts.context,
-        imports=option.imports(options, imports.allow, imports.deny),
+        fixed=parts.fixed,
+        imports=options.imports(imports.allow, imports.deny),
         baselines={title: seed.id for title, seed in seeds.items()},
         suggestions={**suggested, **description.settings},
     )
@@ -193,16 +194,13 @@ def _programs(
     }
 
 
-def _jobs(text: DescribedText, parts: _Parts, options: Mapping[str, Any], mode: Mode) -> Jobs:
+def _jobs(text: DescribedText, parts: _Parts, options: Options, mode: Mode) -> Jobs:
     """Returns the jobs of all stages; validation may have an evaluator of its own."""
     description, section = text.description, text.description.program
     files = dict(_with_requirements(text, parts.beside))
-    given = {
-        **options,
-        option.ENVIRONMENT: {**description.environment, **options.get(option.ENVIRONMENT, {})},
-    }
+    given = replace(options, environment={**description.environment, **options.environment})
     limits = {
-        stage.name: option.limits(options, stage.seconds, stage.memory_mib)
+        stage.name: options.limits_of(stage.seconds, stage.memory_mib)
         for stage in description.measuring
     }
     validation, others = description.validation, {}
@@ -282,7 +280,7 @@ def _with_requirements(text: DescribedText, files: Mapping[str, bytes]) -> Mappi
     return {**files, _REQUIREMENTS: "\n".join([*requirements, ""]).encode()}
 
 
-def _gates(stages: Sequence[StageSection]) -> tuple[tuple[float, ...], dict[str, Any]]:
+def _gates(stages: Sequence[StageSection]) -> tuple[tuple[float, ...], dict[str, object]]:
     """Returns thresholds where every gate is one, and otherwise the setting with all gates."""
     gates = [stage.gate for stage in stages[:-1]]
     while gates and gates[-1] is None:

@@ -33,8 +33,8 @@ def _module(name: str, path: str) -> ModuleType:
     return module
 
 
-_SETTINGS: dict[str, Any] = {}
-_INPUTS: dict[str, Any] = {}
+_SETTINGS: dict[str, str] = {}
+_INPUTS: dict[str, object] = {}
 
 
 def load() -> None:
@@ -54,7 +54,7 @@ def _specification() -> dict[str, Any]:
     return vars(sys.modules["specification"])
 
 
-def evaluate(path: str, cases: Sequence[str] = ()) -> dict[str, Any]:
+def evaluate(path: str, cases: Sequence[str] = ()) -> dict[str, object]:
     """Returns the score on each of the inputs; one that fails is missing, unless all of them do.
 
     With the scoring `last`, the score of the last input that did not fail is `combined_score` too.
@@ -63,12 +63,12 @@ def evaluate(path: str, cases: Sequence[str] = ()) -> dict[str, Any]:
     return _with_function(getattr(module, _SETTINGS["evolve"]), lambda: _scores(cases))
 
 
-def count(path: str, cases: Sequence[str] = ()) -> dict[str, Any]:
+def count(path: str, cases: Sequence[str] = ()) -> dict[str, object]:
     """Returns how many calls of the function that evolves the inputs take, and the seconds."""
     called = getattr(_module("program", path), _SETTINGS["evolve"])
     calls = 0
 
-    def counted(*arguments: Any, **keywords: Any) -> Any:
+    def counted(*arguments: object, **keywords: object) -> object:
         nonlocal calls
         calls += 1
         return called(*arguments, **keywords)
@@ -78,7 +78,9 @@ def count(path: str, cases: Sequence[str] = ()) -> dict[str, Any]:
     return {"calls": calls, "seconds": time.perf_counter() - started}
 
 
-def _with_function(function: Any, then: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _with_function(
+    function: Callable[..., object], then: Callable[[], dict[str, object]]
+) -> dict[str, object]:
     """Calls `then` with a function in the place of the one that evolves."""
     names, evolve = _specification(), _SETTINGS["evolve"]
     original = names[evolve]
@@ -89,11 +91,11 @@ def _with_function(function: Any, then: Callable[[], dict[str, Any]]) -> dict[st
         names[evolve] = original
 
 
-def _scores(cases: Sequence[str]) -> dict[str, Any]:
+def _scores(cases: Sequence[str]) -> dict[str, object]:
     if not _INPUTS:
         # Without inputs, the parameters are unused and called `_`.
         return {NO_INPUT: _score(_called(*[None] * _required()))}
-    scores: dict[str, Any] = {}
+    scores: dict[str, object] = {}
     failures: list[Exception] = []
     for case in cases:
         try:
@@ -107,7 +109,7 @@ def _scores(cases: Sequence[str]) -> dict[str, Any]:
     return {**scores, "combined_score": last} if _SETTINGS["scoring"] == "last" else scores
 
 
-def _called(*arguments: Any) -> Any:
+def _called(*arguments: object) -> object:
     return _specification()[_SETTINGS["run"]](*arguments)
 
 
@@ -121,7 +123,7 @@ def _required() -> int:
     return sum(parameter.default is inspect.Parameter.empty for parameter in _parameters())
 
 
-def _arguments(given: Any) -> tuple[Any, ...]:
+def _arguments(given: Any) -> tuple[object, ...]:
     """Returns an input as arguments: a sequence is several where one is not enough."""
     several = isinstance(given, (tuple, list)) and _required() > 1
     if several and _required() <= len(given) <= len(_parameters()):
@@ -129,7 +131,7 @@ def _arguments(given: Any) -> tuple[Any, ...]:
     return (given,)
 
 
-def _score(returned: Any) -> float:
+def _score(returned: object) -> float:
     """Returns the number that a specification returned.
 
     Of a pair (score, anything) that is the first, of a dict `combined_score`, else `score`, else

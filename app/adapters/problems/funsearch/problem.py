@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from app.adapters.problems import inputs
 from app.adapters.problems import options as option
@@ -32,6 +31,7 @@ from app.adapters.problems.funsearch.specification import (
     parsed,
     runnable,
 )
+from app.adapters.problems.options import Options
 from app.domain.evaluation import CaseId, Cases
 from app.domain.problem import EditRules, Mode, Problem, ProblemError, longest_child
 from app.domain.program import Program
@@ -67,21 +67,20 @@ def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = Fa
     return Source(name, files, {option.INITIAL: path.name})
 
 
-def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
     """Returns the problem of a specification.
 
     Raises:
       ProblemError: The file is no specification, or its inputs do not fit.
     """
-    where = options[option.INITIAL]
+    where = options.initial
     text = source_text(files[where], where).replace("\r\n", "\n")
     spec = parsed(text, where)
     cases = _cases(spec, files, options, where)
-    mode = Mode(options.get(option.MODE, Mode.GUARDED.value))
-    limits = option.limits(options, TRIAL_SECONDS * max(map(len, cases)))
+    mode = options.mode or Mode.GUARDED
+    limits = options.limits_of(TRIAL_SECONDS * max(map(len, cases)))
     seed = Program(spec.program)
-    scoring = options.get(option.SCORING, "last")
-    driven = _driven(files, options, spec, runnable(text), scoring)
+    driven = _driven(files, options, spec, runnable(text))
     jobs = Jobs(
         evaluator_of(driven, DRIVER, options),
         PYTHON_SUFFIX,
@@ -89,23 +88,17 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         {"evaluate": limits, driver.count.__name__: limits},
         runnable,
     )
-    reader = Reader(
-        stages=("evaluate",),
-        axes=tuple(axis.name for axis in DEFAULT_AXES),
-        seeds=(seed,),
-        verified=mode is Mode.GUARDED,
-    )
     return Problem(
         **origin(NAME, name, files, options),
         instructions=spec.instructions,
         seeds=(seed,),
         prepare=jobs.prepare,
-        interpret=reader.interpret,
-        cases=Cases({"evaluate": cases}, whole=scoring == "mean"),
+        interpret=Reader((seed,), verified=mode is Mode.GUARDED).interpret,
+        cases=Cases({"evaluate": cases}, whole=options.scoring == "mean"),
         calls=driver.count.__name__,
         axes=DEFAULT_AXES,
         edit=EditRules(max_code_chars=longest_child((seed,))),
-        imports=option.imports(options),
+        imports=options.imports(),
         baselines={PurePosixPath(where).stem.replace("_", " "): seed.id},
         suggestions={"search.strategy": "funsearch", "prompts.function": spec.evolve},
     )
@@ -133,14 +126,14 @@ def _reads_as(path: Path, *, decorated: bool) -> bool:
 
 
 def _cases(
-    spec: Specification, files: Mapping[str, bytes], options: Mapping[str, Any], where: str
+    spec: Specification, files: Mapping[str, bytes], options: Options, where: str
 ) -> tuple[tuple[CaseId, ...], ...]:
     """Returns the inputs of each trial.
 
     Raises:
       ProblemError: Inputs are missing, or given to a function that takes none.
     """
-    if option.INPUTS not in options:
+    if not options.inputs:
         if any(not name.startswith("_") for name in spec.required):
             raise ProblemError(
                 f"`{spec.run}` takes an input, and none is given",
@@ -154,25 +147,20 @@ def _cases(
             where=option.INPUTS,
             remedy="Leave the option out.",
         )
-    names = inputs.names(files[options[option.INPUTS]])
-    return case_groups(names)
+    return case_groups(inputs.names(files[options.inputs]))
 
 
 def _driven(
-    files: Mapping[str, bytes],
-    options: Mapping[str, Any],
-    spec: Specification,
-    text: str,
-    scoring: str,
+    files: Mapping[str, bytes], options: Options, spec: Specification, text: str
 ) -> dict[str, bytes]:
     """Returns the files of the evaluator: the problem's, the driver, and what the driver reads."""
-    file = str(PurePosixPath(options[option.INITIAL]).with_suffix(PYTHON_SUFFIX))
+    file = str(PurePosixPath(options.initial).with_suffix(PYTHON_SUFFIX))
     settings = {
         "file": file,
-        "inputs": options.get(option.INPUTS, ""),
+        "inputs": options.inputs,
         "run": spec.run,
         "evolve": spec.evolve,
-        "scoring": scoring,
+        "scoring": options.scoring,
     }
     code = resources.files(__package__).joinpath("driver.py").read_bytes()
     return {

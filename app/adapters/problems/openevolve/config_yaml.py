@@ -4,7 +4,7 @@ import difflib
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -77,7 +77,7 @@ def variable(value: str) -> str | None:
     return match.group(1) if match else None
 
 
-def configures_problem(loaded: Any) -> bool:
+def configures_problem(loaded: object) -> bool:
     """Returns whether a parsed YAML file is an OpenEvolve configuration, judged by its keys.
 
     It is one where at least half of its keys and sections are OpenEvolve's: a misspelt key is no
@@ -88,7 +88,7 @@ def configures_problem(loaded: Any) -> bool:
     names = {key.name for key in KEYS}
     sections = {name.split(".")[0] for name in names if "." in name}
 
-    def recognised(name: str, value: Any) -> bool:
+    def recognised(name: str, value: object) -> bool:
         if name in sections and isinstance(value, dict):
             return any(f"{name}.{inner}" in names for inner in value)
         return name in names or (name in sections and value is None)
@@ -116,16 +116,12 @@ def read(text: str, where: str) -> Config:
             remedy="Write `key: value` lines.",
         )
     reader = _Reader(where, lines)
-    reader.section(loaded)
+    reader.read(loaded)
     return Config(
         values=reader.values,
-        models=tuple(reader.models),
-        judges=tuple(reader.judges),
-        notices=(
-            *reader.unknown,
-            *_repeated(root, where),
-            *_without_effect(reader.ineffective),
-        ),
+        models=reader.models.get("llm.models", ()),
+        judges=reader.models.get("llm.evaluator_models", ()),
+        notices=(*reader.unknown, *_repeated(root, where), *_without_effect(reader.ineffective)),
         unknown=tuple(reader.unknown),
         where=where,
         lines=lines,
@@ -145,57 +141,50 @@ class _Reader:
     def __init__(self, where: str, lines: Mapping[str, int]) -> None:
         self.where = where
         self.lines = lines
-        self.values: dict[str, Any] = {}
-        self.models: list[Mapping[str, Any]] = []
-        self.judges: list[Mapping[str, Any]] = []
+        self.values: dict[str, object] = {}
+        self.models: dict[str, tuple[Mapping[str, object], ...]] = {}
         self.unknown: list[str] = []
         self.ineffective: list[Key] = []
-        self._table = {key.name: key for key in KEYS}
-        self._sections = {key.name.split(".")[0] for key in KEYS if "." in key.name}
 
-    def section(self, loaded: Mapping[Any, Any], prefix: str = "") -> None:
-        for raw, value in loaded.items():
+    def read(self, loaded: Mapping[object, object]) -> None:
+        table = {key.name: key for key in KEYS}
+        sections = {name.split(".")[0] for name in table if "." in name}
+        for name, value in loaded.items():
+            if name not in sections:
+                self.values |= self._known({name: value}, "", table)
+            elif isinstance(value, dict):
+                self.values |= self._known(value, f"{name}.", table)
+            elif value is not None:
+                raise self._wrong_type(str(name), value, Kind.MAPPING)
+
+    def _known(
+        self, entries: Mapping[object, object], prefix: str, table: Mapping[str, Key]
+    ) -> dict[str, object]:
+        """Returns the entries that the table has with a prefix, by their whole names."""
+        values: dict[str, object] = {}
+        for raw, value in entries.items():
             name = f"{prefix}{raw}"
-            if not prefix and name in self._sections:
-                self._nested(name, value)
-            elif name not in self._table:
-                self._note_unknown(name, self._table)
-            elif (checked := self._checked(self._table[name], name, value)) is not None:
-                self.values[name] = checked
-                if self._table[name].reason:
-                    self.ineffective.append(self._table[name])
-                if name == "llm.models":
-                    self.models = self._read_models(name, checked)
-                if name == "llm.evaluator_models":
-                    self.judges = self._read_models(name, checked)
+            if name not in table:
+                self._note_unknown(name, list(table))
+                continue
+            key = table[name]
+            if (checked := self._check(key, name, value)) is not None:
+                values[name] = checked
+                if key.reason:
+                    self.ineffective.append(key)
+                if key.kind is Kind.MODELS:
+                    models = enumerate(checked)
+                    self.models[name] = tuple(self._model(f"{name}.{n}.", m) for n, m in models)
+        return values
 
-    def _nested(self, name: str, value: Any) -> None:
-        if value is None:
-            return
-        if not isinstance(value, dict):
-            raise self._wrong_type(name, value, Kind.MAPPING)
-        self.section(value, f"{name}.")
+    def _model(self, prefix: str, entries: Mapping[object, object]) -> dict[str, object]:
+        table = {
+            f"{prefix}{key.name}": replace(key, name=f"{prefix}{key.name}") for key in MODEL_KEYS
+        }
+        known = self._known(entries, prefix, table)
+        return {name.removeprefix(prefix): value for name, value in known.items()}
 
-    def _read_models(
-        self, where: str, entries: Sequence[Mapping[Any, Any]]
-    ) -> list[Mapping[str, Any]]:
-        models: list[Mapping[str, Any]] = []
-        table = {key.name: key for key in MODEL_KEYS}
-        for index, entry in enumerate(entries):
-            model: dict[str, Any] = {}
-            for raw, value in entry.items():
-                name = f"{where}.{index}.{raw}"
-                if str(raw) not in table:
-                    self._note_unknown(name, {f"{where}.{index}.{key}" for key in table})
-                elif (checked := self._checked(table[str(raw)], name, value)) is not None:
-                    model[str(raw)] = checked
-                    if table[str(raw)].reason:
-                        key = table[str(raw)]
-                        self.ineffective.append(Key(name, key.kind, reason=key.reason))
-            models.append(model)
-        return models
-
-    def _checked(self, key: Key, name: str, value: Any) -> Any:
+    def _check(self, key: Key, name: str, value: object) -> Any:
         if value is None:
             if key.nullable:
                 return None
@@ -207,7 +196,7 @@ class _Reader:
             raise self._wrong_type(name, value, key.kind)
         return value
 
-    def _wrong_type(self, name: str, value: Any, kind: Kind) -> ProblemError:
+    def _wrong_type(self, name: str, value: object, kind: Kind) -> ProblemError:
         return ProblemError(
             f"`{name}` must be {kind.value}",
             where=self._place(name),
@@ -215,8 +204,8 @@ class _Reader:
             remedy="Correct the value, or remove the key to have the default.",
         )
 
-    def _note_unknown(self, name: str, known: Mapping[str, Key] | set[str]) -> None:
-        near = _closest(name, list(known))
+    def _note_unknown(self, name: str, known: Sequence[str]) -> None:
+        near = _closest(name, known)
         hint = f"; the closest known key is `{near}`" if near else ""
         self.unknown.append(f"{self._place(name)}: unknown key `{name}` is ignored{hint}.")
 
@@ -240,7 +229,7 @@ def _closest(name: str, known: Sequence[str]) -> str | None:
     return whole[0] if whole else None
 
 
-def _fits(kind: Kind, value: Any) -> bool:
+def _fits(kind: Kind, value: object) -> bool:
     match kind:
         case Kind.INTEGER:
             return (
@@ -288,7 +277,7 @@ def _without_effect(keys: Sequence[Key]) -> list[str]:
     ]
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 120 else text[:117] + "..."
 

@@ -57,7 +57,7 @@ def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = Fa
     layout = find(paths, config)
     source = Source(layout.folder.resolve().name, _without_secrets(tree(layout.folder)), {})
     source.options[option.EVALUATOR] = layout.evaluator.name
-    source.options[option.INITIAL] = _included(layout.initial, layout.folder, source)
+    source.options[option.INITIAL] = _include(layout.initial, layout.folder, source)
     if layout.config is not None:
         _add_config(layout.config, source, strict=strict)
     return source
@@ -206,7 +206,7 @@ def _without_secrets(files: Mapping[str, bytes]) -> dict[str, bytes]:
     return cleaned
 
 
-def _included(path: Path, folder: Path, source: Source) -> str:
+def _include(path: Path, folder: Path, source: Source) -> str:
     """Returns the stored name of a file, which is added where it lies outside the folder."""
     if path.resolve().parent == folder.resolve() and path.name in source.files:
         return path.name

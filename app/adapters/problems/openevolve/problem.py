@@ -1,13 +1,11 @@
 """OpenEvolve's problem folder as a `Problem`: stages, limits, seeds, templates and notices."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import PurePosixPath
-from typing import Any
 
-from app.adapters.problems import options as option
 from app.adapters.problems.building import (
     PYTHON_SUFFIX,
     Jobs,
@@ -19,8 +17,9 @@ from app.adapters.problems.evaluator_result import ARTIFACT_CHARS, Reader
 from app.adapters.problems.files import decoded, source_text
 from app.adapters.problems.openevolve import config_yaml, evaluator_source, translation
 from app.adapters.problems.openevolve.config_yaml import Config
+from app.adapters.problems.options import CHECKPOINT, Options
 from app.domain.evaluation import COMBINED
-from app.domain.problem import Axis, EditRules, Mode, Problem, longest_child
+from app.domain.problem import EditRules, Mode, Problem, longest_child
 from app.domain.program import Program
 from app.domain.prompting.templates import TEMPLATES
 from app.domain.source import regions
@@ -28,7 +27,7 @@ from app.domain.source.imports import ImportPolicy
 from app.domain.source.languages import language_of
 
 NAME = "openevolve"
-OPTIONS = frozenset({option.CHECKPOINT})
+OPTIONS = frozenset({CHECKPOINT})
 SEEDS = "seeds"
 REFERENCES = "references"
 PROMPTS = "prompts"
@@ -39,7 +38,7 @@ DEFAULT_THRESHOLDS = (0.5, 0.75, 0.9)
 _FUNSEARCH = re.compile(r"@funsearch\.evolve\b")
 
 
-def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
     """Returns the problem that files and options describe.
 
     Args:
@@ -54,37 +53,46 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
     config = _configuration(files, options)
     values = config.values
     thresholds = tuple(map(float, values.get("evaluator.cascade_thresholds", DEFAULT_THRESHOLDS)))
-    entry = options[option.EVALUATOR]
+    entry = options.evaluator
     defined = evaluator_source.defined_functions(source_text(files[entry], entry), entry)
     cascade = values.get("evaluator.cascade_evaluation", True)
     stages = evaluator_source.stages(defined, cascade=cascade, thresholds=thresholds, where=entry)
     probe = evaluator_source.PROBE if evaluator_source.PROBE in defined else ""
     validation = evaluator_source.VALIDATION if evaluator_source.VALIDATION in defined else ""
-    suffix = _suffix(options[option.INITIAL], config)
+    suffix = _suffix(options.initial, config)
     language = values.get("language", language_of(suffix))
-    named = _seeds(files, options[option.INITIAL], language)
+    named = _seeds(files, options.initial, language)
+    seeds = tuple(named.values())
     axes, edit = translation.axes(config), translation.edit_rules(config)
     chosen = edit.max_code_chars if "max_code_length" in values else None
-    edit = replace(edit, max_code_chars=longest_child(tuple(named.values()), chosen))
+    edit = replace(edit, max_code_chars=longest_child(seeds, chosen))
     imports = translation.imports(config, options)
-    mode = Mode(options.get(option.MODE, default_mode(suffix).value))
+    mode = options.mode or default_mode(suffix)
     evaluator = evaluator_of(files, entry, options)
     limits = dict.fromkeys((*stages, probe, validation), translation.limits(config, options))
     templates = _templates(files, options)
     return Problem(
         **origin(NAME, name, files, options),
         instructions=_instructions(values, templates),
-        seeds=tuple(named.values()),
+        seeds=seeds,
         prepare=Jobs(evaluator, suffix, mode, limits).prepare,
-        interpret=replace(
-            _reader(config, stages, axes, tuple(named.values()), mode), validation=validation
+        interpret=Reader(
+            seeds,
+            verified=mode is Mode.GUARDED,
+            stages=stages,
+            axes=tuple(axis.name for axis in axes),
+            validation=validation,
+            flags_count=len(stages) > 1,
+            artifact_chars=values.get("prompt.max_artifact_bytes", ARTIFACT_CHARS),
+            redact=values.get("prompt.artifact_security_filter", True),
+            keep_artifacts=values.get("evaluator.enable_artifacts", True),
         ).interpret,
         language=language,
         suffix=suffix,
         stages=stages,
         probe=probe,
         validation=validation,
-        references=_programs(files, REFERENCES, options[option.INITIAL], language),
+        references=_programs(files, REFERENCES, options.initial, language),
         thresholds=thresholds[: len(stages) - 1],
         axes=axes,
         edit=edit,
@@ -93,41 +101,29 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         suggestions=translation.suggestions(config, templates),
         suggested_by=translation.suggested_by(config),
         notices=(
-            *config.notices,
-            *translation.notices(config, templates),
-            *_misnamed(files),
-            *_without_combined_score(files),
-            *_other_configurations(files, options),
+            *_notices(config, files, options, templates),
             *_seed_notices(named, edit, imports, chosen),
             *_without_stand_in(suffix, options),
         ),
     )
 
 
-def _reader(
-    config: Config,
-    stages: tuple[str, ...],
-    axes: Sequence[Axis],
-    seeds: tuple[Program, ...],
-    mode: Mode,
-) -> Reader:
-    values = config.values
-    return Reader(
-        stages=stages,
-        axes=tuple(axis.name for axis in axes),
-        seeds=seeds,
-        flags_count=len(stages) > 1,
-        artifact_chars=values.get("prompt.max_artifact_bytes", ARTIFACT_CHARS),
-        redact=values.get("prompt.artifact_security_filter", True),
-        keep_artifacts=values.get("evaluator.enable_artifacts", True),
-        verified=mode is Mode.GUARDED,
-    )
+def _notices(
+    config: Config, files: Mapping[str, bytes], options: Options, templates: Mapping[str, str]
+) -> list[str]:
+    """Returns a sentence for each thing about the files that concerns the whole problem."""
+    return [
+        *config.notices,
+        *translation.notices(config, templates),
+        *_misnamed(files),
+        *_without_combined_score(files),
+        *_other_configurations(files, options),
+    ]
 
 
-def _configuration(files: Mapping[str, bytes], options: Mapping[str, Any]) -> Config:
-    if option.CONFIG not in options:
+def _configuration(files: Mapping[str, bytes], options: Options) -> Config:
+    if not (where := options.config):
         return Config()
-    where = options[option.CONFIG]
     return config_yaml.read(decoded(files[where], where), where)
 
 
@@ -163,18 +159,17 @@ def _programs(
     }
 
 
-def _templates(files: Mapping[str, bytes], options: Mapping[str, Any]) -> dict[str, str]:
+def _templates(files: Mapping[str, bytes], options: Options) -> dict[str, str]:
     """Returns file name to text: those of `prompts/` that are templates, then `template_dir`'s."""
     own = {
         PurePosixPath(name).name: decoded(content, name)
         for name, content in files.items()
         if _is_template(PurePosixPath(name))
     }
-    prefix = options.get(option.TEMPLATES)
     return own | {
         PurePosixPath(name).name: decoded(content, name)
         for name, content in files.items()
-        if prefix is not None and str(PurePosixPath(name).parent) == prefix
+        if options.templates and str(PurePosixPath(name).parent) == options.templates
     }
 
 
@@ -198,9 +193,9 @@ def _misnamed(files: Mapping[str, bytes]) -> list[str]:
     ]
 
 
-def _instructions(values: Mapping[str, Any], templates: Mapping[str, str]) -> str:
+def _instructions(values: Mapping[str, object], templates: Mapping[str, str]) -> str:
     """Returns `prompt.system_message`: a text, or the name of a template."""
-    message: str = values.get("prompt.system_message", "system_message")
+    message = str(values.get("prompt.system_message", "system_message"))
     own = templates.get(f"{message}.txt")
     if own is not None:
         return own
@@ -263,16 +258,16 @@ def _without_combined_score(files: Mapping[str, bytes]) -> list[str]:
     ]
 
 
-def _other_configurations(files: Mapping[str, bytes], options: Mapping[str, Any]) -> list[str]:
+def _other_configurations(files: Mapping[str, bytes], options: Options) -> list[str]:
     """Returns a notice where the folder has configurations and none of them is in use."""
     named = [name for name in sorted(files) if re.fullmatch(r"config[^/]*\.ya?ml", name)]
-    if option.CONFIG in options or not named:
+    if options.config or not named:
         return []
     return [f"No config.yaml, so the defaults hold: `--config` takes {' or '.join(named)}."]
 
 
-def _without_stand_in(suffix: str, options: Mapping[str, Any]) -> list[str]:
-    if suffix == PYTHON_SUFFIX or option.MODE in options:
+def _without_stand_in(suffix: str, options: Options) -> list[str]:
+    if suffix == PYTHON_SUFFIX or options.mode:
         return []
     return [
         f"Programs are `{suffix}` files, which an evaluator reads or runs itself: they are "

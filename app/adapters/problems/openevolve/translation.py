@@ -5,9 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.adapters.problems import options as option
 from app.adapters.problems.openevolve.config_yaml import Config, variable
-from app.adapters.problems.options import modules
+from app.adapters.problems.options import Options, modules
 from app.config.openevolve_keys import KEYS, MODEL_KEYS
 from app.domain.evaluation import COMBINED
 from app.domain.problem import Axis, EditRules, Limits, ProblemError
@@ -29,7 +28,7 @@ _WEIGHTS = {"primary": 1.0, "secondary": 0.2}
 """Models of the old style, in order, with their weights where config.yaml gives none."""
 
 
-def limits(config: Config, options: Mapping[str, Any]) -> Limits:
+def limits(config: Config, options: Options) -> Limits:
     """Returns the limits of one stage; `sandbox.*` options win over config.yaml.
 
     `evaluator.cpu_limit` is a number of cores: so many times the time-out may be spent as CPU
@@ -43,7 +42,7 @@ def limits(config: Config, options: Mapping[str, Any]) -> Limits:
     memory_mib = None
     if "evaluator.memory_limit_mb" in config.values:
         memory_mib = int(_above_zero(config, "evaluator.memory_limit_mb", 1))
-    return option.limits(options, wall, memory_mib, cores)
+    return options.limits_of(wall, memory_mib, cores)
 
 
 def axes(config: Config) -> tuple[Axis, ...]:
@@ -91,7 +90,7 @@ def _ranges(config: Config, names: Sequence[str]) -> dict[str, tuple[float, floa
     return ranges
 
 
-def imports(config: Config, options: Mapping[str, Any]) -> ImportPolicy:
+def imports(config: Config, options: Options) -> ImportPolicy:
     """Returns what children may import; options win over config.yaml.
 
     Raises:
@@ -101,7 +100,7 @@ def imports(config: Config, options: Mapping[str, Any]) -> ImportPolicy:
         modules(config.values[key], config.place(key)) if key in config.values else None
         for key in ("allow_imports", "deny_imports")
     )
-    return option.imports(options, allow, deny or ())
+    return options.imports(allow, deny or ())
 
 
 def edit_rules(config: Config) -> EditRules:
@@ -133,7 +132,7 @@ def edit_rules(config: Config) -> EditRules:
     )
 
 
-def suggestions(config: Config, templates: Mapping[str, str]) -> dict[str, Any]:
+def suggestions(config: Config, templates: Mapping[str, str]) -> dict[str, object]:
     """Returns run settings by dotted name; only what the configuration sets.
 
     Args:
@@ -211,7 +210,7 @@ def notices(config: Config, templates: Mapping[str, str]) -> list[str]:
     return sentences
 
 
-def _models(config: Config) -> list[dict[str, Any]]:
+def _models(config: Config) -> list[dict[str, object]]:
     """Returns the models, those of the old style last, in the form of `llm.models`."""
     values = config.values
     entries = [dict(entry) for entry in config.models if entry.get("name")]
@@ -222,7 +221,7 @@ def _models(config: Config) -> list[dict[str, Any]]:
     return [_model(entry, values) for entry in entries]
 
 
-def _model(entry: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _model(entry: Mapping[str, Any], values: Mapping[str, object]) -> dict[str, object]:
     """Returns an entry in the form of `llm.models`."""
     names = {key.name: key.setting for key in MODEL_KEYS if key.setting}
     model = {names[name]: value for name, value in entry.items() if name in names}

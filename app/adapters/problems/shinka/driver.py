@@ -10,7 +10,7 @@ import os
 import runpy
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,7 +31,7 @@ def load() -> None:
     importlib.import_module(EVALUATE)
 
 
-def evaluate(path: str) -> Any:
+def evaluate(path: str) -> object:
     """Returns the combined score and the public metrics of a program, with the feedback as text.
 
     Private metrics, and what the task prints of them, stay here.
@@ -72,7 +72,7 @@ def _run(path: str, results: str) -> None:
         raise
 
 
-def _takes(main: Any, *arguments: str) -> bool:
+def _takes(main: Callable[..., object], *arguments: str) -> bool:
     try:
         inspect.signature(main).bind(*arguments)
     except TypeError:
@@ -80,7 +80,7 @@ def _takes(main: Any, *arguments: str) -> bool:
     return True
 
 
-def _result(metrics: dict[str, Any], artifacts: dict[str, str]) -> Any:
+def _result(metrics: dict[str, object], artifacts: dict[str, str]) -> object:
     """Returns a result with artifacts, as the harness's stand-in of OpenEvolve has it."""
     stand_in = importlib.import_module("openevolve.evaluation_result")
     return stand_in.EvaluationResult(metrics=metrics, artifacts=artifacts)

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from app.adapters.problems import options as option
 from app.adapters.problems.building import (
@@ -24,6 +23,7 @@ from app.adapters.problems.files import (
     source_text,
     tree,
 )
+from app.adapters.problems.options import Options
 from app.domain.problem import EditRules, Mode, Problem, longest_child
 from app.domain.program import Program
 from app.domain.source.languages import language_of
@@ -59,7 +59,7 @@ def recognises(paths: Sequence[Path]) -> bool:
     if not (folder / EVALUATE).is_file():
         return False
     task = content(folder / EVALUATE)
-    return _defines_main(task) or all(option in task for option in SCRIPT_OPTIONS)
+    return _defines_main(task) or all(name in task for name in SCRIPT_OPTIONS)
 
 
 def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = False) -> Source:  # noqa: ARG001
@@ -75,26 +75,20 @@ def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = Fa
     return Source(folder.resolve().name, tree(folder), {option.INITIAL: initial.name})
 
 
-def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
     """Returns the problem of a task folder.
 
     Raises:
       ProblemError: A file of it is no text.
     """
-    initial = options[option.INITIAL]
+    initial = options.initial
     suffix = PurePosixPath(initial).suffix
     seed = Program(source_text(files[initial], initial), language_of(suffix))
-    mode = Mode(options.get(option.MODE, default_mode(suffix).value))
-    limits = option.limits(options, TRIAL_SECONDS)
+    mode = options.mode or default_mode(suffix)
+    limits = options.limits_of(TRIAL_SECONDS)
     code = resources.files(__package__).joinpath("driver.py").read_bytes()
     loaded = b"\n\nload()\n" if _defines_main(files[EVALUATE]) else b""
     driven = {**files, DRIVER: code + loaded}
-    reader = Reader(
-        stages=("evaluate",),
-        axes=tuple(axis.name for axis in DEFAULT_AXES),
-        seeds=(seed,),
-        verified=mode is Mode.GUARDED,
-    )
     return Problem(
         **origin(NAME, name, files, options),
         instructions=_instructions(files),
@@ -102,14 +96,14 @@ def build(name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> 
         prepare=Jobs(
             evaluator_of(driven, DRIVER, options), suffix, mode, {"evaluate": limits}
         ).prepare,
-        interpret=reader.interpret,
+        interpret=Reader((seed,), verified=mode is Mode.GUARDED).interpret,
         language=seed.language,
         suffix=suffix,
         axes=DEFAULT_AXES,
         edit=EditRules(max_code_chars=longest_child((seed,), MAX_CHARS)),
-        imports=option.imports(options),
+        imports=options.imports(),
         baselines={"initial program": seed.id},
-        notices=() if suffix == PYTHON_SUFFIX or option.MODE in options else (_UNVERIFIED,),
+        notices=() if suffix == PYTHON_SUFFIX or options.mode else (_UNVERIFIED,),
     )
 
 

@@ -2,12 +2,7 @@
 
 import pytest
 
-from app.adapters.model.congestion.circuit_breaker import (
-    BreakerRules,
-    Circuit,
-    CircuitBreaker,
-    CircuitState,
-)
+from app.adapters.model.congestion.circuit_breaker import BreakerRules, CircuitBreaker
 
 RULES = BreakerRules(failures=3, rest_seconds=10.0, longest_rest_seconds=35.0)
 
@@ -29,10 +24,12 @@ def broken(clock: Clock) -> CircuitBreaker:
 
 
 def test_failures_in_a_row_open_it_and_an_answer_between_starts_the_count_anew():
-    circuit = Circuit().failed(0.0, RULES).failed(1.0, RULES)
-
-    assert circuit.state(1.0) is CircuitState.CLOSED
-    assert circuit.failed(2.0, RULES).state(2.0) is CircuitState.OPEN
+    breaker = CircuitBreaker(RULES, Clock())
+    opened = []
+    for _ in range(3):
+        breaker.failed()
+        opened.append(breaker.open)
+    assert opened == [False, False, True]
 
     breaker = CircuitBreaker(RULES, Clock())
     for _ in range(10):

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from app.adapters.model.providers.streamed_reply import StreamedReply
+from app.adapters.model.providers.openai import OpenAIWire
+from app.adapters.model.providers.spec import ModelSpec
+from app.adapters.model.providers.streamed_reply import StreamedReply, TokenUsage
 
 
 def part(index: int, text: str) -> dict[str, Any]:
@@ -34,12 +36,8 @@ def counted(completion: int, choices: list[object]) -> dict[str, Any]:
 def test_the_tokens_of_several_choices_are_counted_once(
     counts: list[dict[str, Any]], completion: int
 ) -> None:
-    reply = StreamedReply(100)
+    reply, wire = StreamedReply(100), OpenAIWire(ModelSpec("m"))
     for event in (part(0, "Yes"), part(1, "No"), *counts):
-        reply.add(event)
+        wire.add(event, reply)
 
-    assert reply.usage is not None
-    assert reply.usage["prompt_tokens"] == 35
-    assert reply.usage["completion_tokens"] == completion
-    assert reply.usage["total_tokens"] == 35 + completion
-    assert reply.usage["prompt_tokens_details"] == {"cached_tokens": 4}
+    assert reply.usage == TokenUsage(prompt=35, cached=4, completion=completion)

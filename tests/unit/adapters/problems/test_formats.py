@@ -9,6 +9,7 @@ import yaml
 
 from app.adapters.problems import configures_problem, load, openevolve, reload
 from app.adapters.problems.files import Source
+from app.adapters.problems.options import Options
 from app.domain.problem import Problem, ProblemError
 
 
@@ -26,9 +27,9 @@ class OneFile:
     ) -> Source:
         return Source(paths[0].stem, {"spec": paths[0].read_bytes()}, {"problem.initial": "spec"})
 
-    def build(self, name: str, files: Mapping[str, bytes], options: Mapping[str, Any]) -> Problem:
+    def build(self, name: str, files: Mapping[str, bytes], options: Options) -> Problem:
         nothing: Any = None
-        return Problem(name, "0", self.NAME, files, options, "", (), nothing, nothing)
+        return Problem(name, "0", self.NAME, files, options.values, "", (), nothing, nothing)
 
 
 FORMATS = (OneFile(), openevolve)

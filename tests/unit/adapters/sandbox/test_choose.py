@@ -96,7 +96,7 @@ def test_what_containers_alone_have_is_never_left_out_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, name: str, value: str
 ) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
-    settings = SandboxSettings.model_validate({"backend": backend, name: value})
+    settings = SandboxSettings(**{"backend": backend, name: value})
 
     with pytest.raises(Misconfigured, match=rf"sandbox.{name}={value} is for containers.*out"):
         module.choose(settings)

@@ -19,8 +19,9 @@ from app.domain.operator import (
 from app.domain.operators import tune
 from app.domain.operators.tune import PointRequest, RatedPoint, family, numbers, skeleton, tuner
 from app.domain.program import Program, ProgramId
-from app.domain.search.archive import Cell, Elite, Island
+from app.domain.search.archive import Cell, Elite
 from app.domain.source.regions import enforce
+from tests.islands import Island
 
 SOURCE = """\
 FIXED = 9.5

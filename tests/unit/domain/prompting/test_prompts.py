@@ -18,6 +18,7 @@ from app.domain.operators.diff import DIFF
 from app.domain.program import Program
 from app.domain.prompting.prompts import diff_prompt, repair_prompt, rewrite_prompt
 from app.domain.prompting.rules import PromptRules
+from app.domain.prompting.templates import check_templates
 from app.domain.prompting.tokens import estimated
 from app.domain.secrets import redacted
 
@@ -472,6 +473,6 @@ def test_a_template_that_cannot_be_filled_is_an_error_with_its_name(
     settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ValueError, match="template") as caught:
-        PromptRules(**settings).check_templates()
+        check_templates(PromptRules(**settings))
 
     assert said in str(caught.value)

@@ -13,7 +13,6 @@ from app.domain.search.archive import (
     Cell,
     Elite,
     Entrant,
-    Island,
     best,
     bin_index,
     by_signature,
@@ -23,6 +22,7 @@ from app.domain.search.archive import (
     learnt_after,
     scaled,
 )
+from tests.islands import Island
 
 
 def elite(name: str, fitness: float) -> Elite:

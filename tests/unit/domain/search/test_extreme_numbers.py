@@ -13,13 +13,14 @@ from app.domain.evaluation import Evaluation, Trial, fitness, mean_scores, signa
 from app.domain.operator import Draft
 from app.domain.problem import Axis
 from app.domain.program import ProgramId
-from app.domain.search.archive import Cell, Entrant, Island, bin_index, learnt, left_out
+from app.domain.search.archive import Cell, Entrant, bin_index, learnt, left_out
 from app.domain.search.cohort import Cohort, Member, State
 from app.domain.search.gates import Quantile, TopOf
 from app.domain.search.promotion import at_deadline, separated
 from app.domain.search.recipes import RECIPES
 from app.domain.search.recipes.funsearch import annealed, softmax
 from app.domain.search.strategy import RecipeInputs, Strategy
+from tests.islands import Island
 from tests.unit.domain.test_finite import DOUBLES
 
 VARIANTS = [

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from app.domain.evaluation import Evaluation
-from app.domain.search.archive import Cell, Elite, Entrant, Island
+from app.domain.search.archive import Cell, Elite, Entrant
 from app.domain.search.recipes.funsearch import (
     FunSearch,
     annealed,
@@ -17,6 +17,7 @@ from app.domain.search.recipes.funsearch import (
     weaker_half,
 )
 from app.domain.search.strategy import RecipeInputs, Strategy
+from tests.islands import Island
 
 INPUTS = RecipeInputs((), ("evaluate",), (), 4, 300)
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Role
-from app.domain.search.archive import Cell, Elite, Entrant, Island
+from app.domain.search.archive import Cell, Elite, Entrant
 from app.domain.search.cohort import Cohort, Member, State, Verdict
 from app.domain.search.recipes.funsearch_lite import (
     FunSearchLite,
@@ -21,6 +21,7 @@ from app.domain.search.recipes.funsearch_lite import (
     tournament,
 )
 from app.domain.search.strategy import Barrier, RecipeInputs, Strategy
+from tests.islands import Island
 
 INPUTS = RecipeInputs((), ("cheap", "full"), (), 2, 300)
 

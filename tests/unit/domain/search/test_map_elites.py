@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from app.domain.problem import Axis
-from app.domain.search.archive import Bred, Cell, Elite, Island
+from app.domain.search.archive import Bred, Cell, Elite
 from app.domain.search.recipes.map_elites import (
     MapElites,
     default_patience,
@@ -16,6 +16,7 @@ from app.domain.search.recipes.map_elites import (
     promising,
 )
 from app.domain.search.strategy import RecipeInputs
+from tests.islands import Island
 
 
 def island(n: int, index: int = 0) -> Island:

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 from app.domain.evaluation import Cases, Evaluation, Failure, FailureKind, Trial
 from app.domain.operator import Draft
-from app.domain.search.archive import Cell, Elite, Island
+from app.domain.search.archive import Cell, Elite
 from app.domain.search.cohort import Cohort, Member, State, Verdict
 from app.domain.search.gates import TopOf
 from app.domain.search.promotion import Promotion, at_deadline, cascade, shortfall, top
+from tests.islands import Island
 
 FIELD = Island(0, cells={(): Cell((), (Elite("whole", 0.1, 10, 0),))})
 BEGINNING = Island(0, cells={(): Cell((), (Elite("seed", 0.4, 10, 0, stages_left=1),))})

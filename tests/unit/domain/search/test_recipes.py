@@ -11,12 +11,13 @@ from app.config.recipes import parameter_names, with_parameters
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.games import bracket
 from app.domain.operator import Draft
-from app.domain.search.archive import Entrant, Island
+from app.domain.search.archive import Entrant
 from app.domain.search.cohort import Cohort, Member, State
 from app.domain.search.recipes import RECIPES
 from app.domain.search.recipes.greedy import Greedy
 from app.domain.search.recipes.random_search import RandomSearch
 from app.domain.search.strategy import RecipeInputs, Strategy
+from tests.islands import Island
 
 INPUTS = RecipeInputs((), ("evaluate",), (), 1, 300)
 

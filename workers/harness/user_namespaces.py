@@ -1,4 +1,4 @@
-"""Nested namespaces: isolation of each program where the worker has no privileges."""
+"""User namespaces: isolation of each program where the worker has no privileges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIGNALLED = 128
 """Added to a signal's number in an exit status, as shells do."""
 
 
-def enter_nested(
+def enter_namespaces(
     writable: tuple[str, ...],
     hidden: tuple[str, ...],
     read_only: tuple[str, ...],

@@ -1,0 +1,87 @@
+"""The agents of a run: its command, the model that it asks, and the measuring of its drafts."""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from app.adapters.model.agents.model import AgentCommand, AgentModel
+from app.adapters.model.agents.proxy import Upstream
+from app.adapters.model.providers.spec import ModelSpec, model_spec
+from app.adapters.sandbox.agent_command import run_agent_command
+from app.config.settings import stored_settings
+from app.domain.evaluation import fitness, merged_metrics
+from app.domain.operator import FailedChild, Role
+from app.domain.problem import Problem, ProblemDigest
+from app.domain.program import Program
+from app.domain.prompting.feedback import failure_text
+from app.domain.run import Run
+from app.ports.protocols import Misconfigured, Sandbox
+
+
+def agents(
+    problem: Callable[[ProblemDigest], Problem], sandbox: Sandbox
+) -> Callable[[Run], AgentModel | None]:
+    """Returns what gives the agent of a run; None for a run without one.
+
+    Args:
+      problem: Returns a problem by its digest.
+      sandbox: Measures drafts.
+    """
+
+    def agent_of(run: Run) -> AgentModel | None:
+        section = run.settings.get("agent")
+        if not section or not section.get("command"):
+            return None
+        settings = stored_settings(run.settings)
+        agent, of_run = settings.agent, problem(run.problem)
+        assert agent.command is not None
+        choices = settings.llm.models_of(Role.AGENT) or settings.llm.models_of(Role.GENERATOR)
+        spec = model_spec(choices[0], os.environ.get) if choices else None
+        if agent.network and spec is not None and not spec.over_http:
+            raise Misconfigured(
+                f"the model {spec.name!r} has no address that an agent could ask: name one with an "
+                f"address in llm.roles.agent.model, or set agent.network=false"
+            )
+        return AgentModel(
+            AgentCommand(
+                command=tuple(agent.command),
+                seconds=agent.seconds,
+                tokens=agent.tokens,
+                network=agent.network and spec is not None,
+                visible=tuple(agent.visible),
+                tries=agent.tries,
+                environment=agent.environment,
+            ),
+            run_agent_command,
+            of_run.fixed,
+            Upstream(spec.base_url, spec.name, spec.api_key) if spec else None,
+            partial(_price, spec),
+            partial(_tried, of_run, sandbox, run) if of_run.players == 1 and agent.tries else None,
+        )
+
+    return agent_of
+
+
+def _price(spec: ModelSpec | None, prompt: int, completion: int) -> float | None:
+    if spec is None or spec.prompt_usd is None or spec.completion_usd is None:
+        return None
+    return (prompt * spec.prompt_usd + completion * spec.completion_usd) / 1e6
+
+
+def _tried(problem: Problem, sandbox: Sandbox, run: Run, draft: Program) -> Mapping[str, Any]:
+    """Measures a draft as a proposal would be; returns what an agent may see of it."""
+    programs, evaluations = {draft.id: draft}, []
+    for stage in problem.stages:
+        for trial in problem.trials_of(draft.id, stage):
+            outcome = sandbox.run(problem.prepare(trial, programs))
+            evaluation = problem.interpret(trial, programs, outcome)
+            if evaluation.failure is not None:
+                failed = FailedChild(evaluation.failure, draft, artifacts=evaluation.artifacts)
+                shown = failure_text(failed, messages=run.rules.prompts.failure_messages)
+                return {"stage": stage, "failure": evaluation.failure.kind.value, "detail": shown}
+            evaluations.append(evaluation)
+    return {
+        "score": fitness(draft.id, evaluations),
+        "metrics": merged_metrics(draft.id, evaluations),
+    }
