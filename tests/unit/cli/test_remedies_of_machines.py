@@ -88,7 +88,7 @@ def without_wheels(variables: Mapping[str, str]) -> None:
     where = target.find_target([from_environment(variables)])
     with (
         replaced(outage, silence_noted=lambda *_: nullcontext()),
-        replaced(target, require_current_schema=lambda url: None, _store=nullcontext),
+        replaced(target, require_current_schema=lambda url: None, _open_store=nullcontext),
     ):
         from_wheel(lambda: _opened(where), None)
 

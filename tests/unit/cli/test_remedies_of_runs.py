@@ -280,7 +280,7 @@ def described(players: int, **stage: Any) -> None:
 
 def measured(metrics: Mapping[str, Any], *axes: str) -> None:
     """Reads what an evaluator returned; its failure is the error."""
-    reader = Reader(("evaluate",), axes, (), verified=True)
+    reader = Reader(seeds=(), verified=True, axes=axes)
     outcome = Outcome(json.dumps({"metrics": metrics, "artifacts": {}}).encode(), None)
     found = reader.interpret(Trial("evaluate", (CHILD.id,)), {CHILD.id: CHILD}, outcome)
     if found.failure is not None:

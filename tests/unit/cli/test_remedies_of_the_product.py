@@ -332,13 +332,13 @@ ELSEWHERE: Mapping[str, str] = {
     "mounted_in_it_is_refused",
     **dict.fromkeys(
         (
-            *("holds no Postgres", "holds no Valkey", "cannot be read by other users"),
+            "cannot be read by other users",
             *("or does not exist for this platform", "root's Postgres must run"),
             *("no unused user id", "no account `nobody`", "is not a plain file"),
             *("Postgres does not run as root", "belongs to another user"),
             *("cannot exchange two folders", "cannot be removed; remove it by hand"),
             *("EVOQ_VLLM_M", "the vLLM engine refuses", "no such folder; give"),
-            *("the engine has no runtime", "of {} does not answer after", "has not ended after"),
+            *("the engine has no runtime", "has not ended after"),
             *("has ended: see {}", "Flower", "cannot listen on"),
         ),
         MACHINES,
@@ -387,7 +387,7 @@ ELSEWHERE: Mapping[str, str] = {
 NONE = (
     *("a window needs", "no end of a request", "a name occurs twice", "must return a dict of"),
     *("did not name its default index", "the ledger holds no run", "EVOQ_REDIS_URL: {}"),
-    *("the run is in the ledger", "only `evoq check` reads", "cannot start {} in {}"),
+    *("the run is in the ledger", "only `evoq check` reads"),
     *("asks for {} completions", "asks for an opinion", "cannot run a program of two lines"),
     *("asks no person", "is running in {} already", "has no judges", "as `evoq export` writes it"),
     *("no file of `evoq export`", "--set"),
