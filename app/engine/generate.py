@@ -140,7 +140,7 @@ def generate_children(ctx: Context, work: Briefed) -> GeneratedChildren:
                 return compare(ctx, work.run, GeneratedChildren.of(work.drafted, children))
     except Unaffordable as error:
         return GeneratedChildren.of(work.drafted, [Unasked(str(error)) for _ in work.brief.drafts])
-    raise Postponed(f"the run inside proposal {work.leased.id} has not ended")
+    raise Postponed(f"proposal {work.leased.id} has no child of its nested search yet")
 
 
 def _check_imports(ctx: Context, briefed: Briefed, children: Sequence[Child]) -> list[Child]:
