@@ -9,9 +9,15 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
     """Returns whether a relative POSIX path matches one of the patterns.
 
     `*` and `?` stand for characters other than a slash, and `**/` for any folders or none; a
-    pattern that ends with `/**` stands for everything below a folder.
+    pattern that ends with `/**` stands for everything below a folder.  A path that leaves the folder
+    which it is relative to matches none.
     """
-    return any(_expression(pattern).fullmatch(path) for pattern in patterns)
+    return inside(path) and any(_expression(pattern).fullmatch(path) for pattern in patterns)
+
+
+def inside(path: str) -> bool:
+    """Returns whether a POSIX path names a place below the folder that it is relative to."""
+    return all(part not in ("", ".", "..") for part in path.split("/"))
 
 
 @cache
