@@ -85,8 +85,8 @@ def show(
     """Shows a run: its state and why, counts, failures by kind, the best program; ratings of games.
 
     With --program: that program, its metrics and artifacts in each trial, and the wall, CPU and
-    boot time and memory of the trial. A program of several files is shown as the tree of its files,
-    the difference to its parent, and the log of the agent that made it. --prompt, --reply, --diff and --artifacts add to it.
+    boot time and memory of the trial; of several files their tree and the difference to its parent.
+    --prompt, --reply, --diff and --artifacts add to it.
 
     Examples:
       evoq show online_bin_packing-1
@@ -335,6 +335,9 @@ def _show_program(name: str, beginning: str, screen: Screen, added: _Added) -> N
             _print_files(document, changes, diff, screen)
         else:
             screen.say(document.source.rstrip())
+        for log in agent_logs(document.replies):
+            screen.say("\nlog of the agent:\n")
+            _print_lines(log, "text", "with --reply", screen)
         _print_more(document, diff, added, screen)
         screen.out.print(_trials(document.trials, (best.fitness if best else None, start)))
         for trial in document.trials:
@@ -349,20 +352,14 @@ def _show_program(name: str, beginning: str, screen: Screen, added: _Added) -> N
 def _print_files(
     document: ProgramDocument, changes: Sequence[Change], diff: str | None, screen: Screen
 ) -> None:
-    """Prints the files of a program, the difference to its parent, and the log of its agent.
-
-    A difference that was asked for is printed as a whole elsewhere.
-    """
+    """Prints the files of a program, and the difference to its parent where none was asked for."""
     marks = {change.path: change.kind for change in changes}
     screen.say("\n".join(file_tree(document.files, marks)))
     if changes and diff is None:
         screen.say("\ndifference to its parent:\n")
         patch = "".join(change.patch for change in changes)
         _print_lines(patch, "diff", "with --diff", screen)
-    for log in agent_logs(document.replies):
-        screen.say("\nlog of the agent:\n")
-        _print_lines(log, "text", "with --reply", screen)
-    screen.say("")
+        screen.say("")
 
 
 def _within(program: ProgramDocument, added: _Added) -> ProgramDocument:

@@ -284,7 +284,13 @@ def read_difference(store: Store, run: Run, old: str, new: str) -> str:
 
 
 def read_changes(store: Store, run: Run, old: str, new: str) -> list[Change]:
-    """Returns the files that differ between two programs of several, by the beginnings of their ids.
+    """Returns the files that differ between two programs of several files.
+
+    Args:
+      store: The ledger.
+      run: Their run.
+      old: The beginning of the id of the program before.
+      new: That of the program after.
 
     Raises:
       LookupError: No program of the run has such an id, or several have.

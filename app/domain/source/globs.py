@@ -9,8 +9,8 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
     """Returns whether a relative POSIX path matches one of the patterns.
 
     `*` and `?` stand for characters other than a slash, and `**/` for any folders or none; a
-    pattern that ends with `/**` stands for everything below a folder.  A path that leaves the folder
-    which it is relative to matches none.
+    pattern that ends with `/**` stands for everything below a folder.  A path that leads out
+    of its folder matches none.
     """
     return inside(path) and any(_expression(pattern).fullmatch(path) for pattern in patterns)
 
