@@ -43,8 +43,8 @@ def apply(
         paths = commit_program(Path(folder), problem.seeds[0], best.program)
     except ConflictError as error:
         raise CommandError(
-            f"{folder}: nothing was written, because files differ from those of the first start "
-            f"program of {run.name}, or changed meanwhile: {', '.join(error.paths)}"
+            f"{folder}: nothing was written, because files differ from those of the first seed of "
+            f"{run.name}, or changed meanwhile: {', '.join(error.paths)}"
         ) from error
     except BranchingError as error:
         raise CommandError(str(error)) from error

@@ -74,7 +74,11 @@ def evaluate(
             remedy="Leave it out, or define one: docs/problems.md.",
         )
     loaded = validating(loaded) if validation else loaded
-    contents = [_read_content(loaded, Path(file)) for file in files]
+    several = bool(loaded.seeds[0].path)
+    contents: list[_Content] = [
+        read_evolving(loaded, Path(file), "FILE") if several else _read_content(Path(file))
+        for file in files
+    ]
     with open_sandbox(resolution.settings.sandbox, screen) as box:
         measurements = [
             (str(Path(file)), _measure_content(loaded, box, content))
@@ -103,9 +107,7 @@ def _failed(detail: str) -> Measurement:
     return Measurement(None, {}, {}, failure, 0.0, 0.0, False, ())
 
 
-def _read_content(problem: Problem, file: Path) -> _Content:
-    if problem.seeds[0].path:
-        return read_evolving(problem, file, "FILE")
+def _read_content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:

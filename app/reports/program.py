@@ -18,7 +18,7 @@ from app.ports.records import StoredReply
 from app.reports.champions import read_champions
 from app.reports.measured import measured_program, present_fitness
 from app.reports.metrics import MetricsRow, rows
-from app.reports.patch import Change, changes_of
+from app.reports.patch import Change, changes_of, patch_of
 
 MOST_CHILDREN = 100
 MOST_PROPOSALS = 20
@@ -275,11 +275,11 @@ def read_difference(store: Store, run: Run, old: str, new: str) -> str:
     Raises:
       LookupError: No program of the run has such an id, or several have.
     """
-    programs = _programs(store, run, old, new)
-    if any(program.path for program in programs):
-        return bounded("".join(change.patch for change in changes_of(*programs)))
-    before, after = (bounded(program.source).splitlines() for program in programs)
-    first, second = (program.id[:12] for program in programs)
+    pair = _pair(store, run, old, new)
+    if pair.before.path:
+        return bounded(patch_of(pair.before, pair.after))
+    before, after = (bounded(each.source).splitlines() for each in (pair.before, pair.after))
+    first, second = (program[:12] for program in pair.ids)
     return "\n".join(difflib.unified_diff(before, after, first, second, lineterm=""))
 
 
@@ -295,14 +295,24 @@ def read_changes(store: Store, run: Run, old: str, new: str) -> list[Change]:
     Raises:
       LookupError: No program of the run has such an id, or several have.
     """
-    return changes_of(*_programs(store, run, old, new))
+    pair = _pair(store, run, old, new)
+    return changes_of(pair.before, pair.after)
 
 
-def _programs(store: Store, run: Run, *beginnings: str) -> list[Program]:
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two programs of a run, and their ids as the ledger has them."""
+
+    ids: tuple[ProgramId, ProgramId]
+    before: Program
+    after: Program
+
+
+def _pair(store: Store, run: Run, old: str, new: str) -> _Pair:
     with store.begin() as tx:
-        ids = [program_named(tx, run, beginning) for beginning in beginnings]
-        known = tx.programs.get(ids)
-    return [known[program] for program in ids]
+        first, second = program_named(tx, run, old), program_named(tx, run, new)
+        known = tx.programs.get([first, second])
+    return _Pair((first, second), known[first], known[second])
 
 
 def files_of(program: Program) -> dict[str, str]:
