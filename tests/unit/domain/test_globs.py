@@ -21,6 +21,9 @@ from app.domain.source.globs import matches
         ("params.json", "paramsxjson", False),
         ("a?.py", "ab.py", True),
         ("a[1].py", "a[1].py", True),
+        ("src/**/*.py", "src/../../a.py", False),
+        ("**/*.py", "/etc/a.py", False),
+        ("src/**", "src/./a.py", False),
     ],
 )
 def test_a_pattern_matches_whole_paths(pattern: str, path: str, expected: bool) -> None:

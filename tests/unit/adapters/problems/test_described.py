@@ -14,8 +14,10 @@ from app.adapters.problems import load
 from app.adapters.problems.building import MOST_TRIALS
 from app.adapters.problems.described.description import (
     FILE,
+    BuildSection,
     Description,
     GameSection,
+    ProgramSection,
     StageSection,
     ValidationSection,
     schema,
@@ -288,6 +290,7 @@ def test_every_key_is_described_in_the_documents():
 
 
 WORDS = {
+    "seeds": "required without `program`",
     "stages.gate": "none",
     "stages.together": f"from {MOST_TRIALS + 1} cases on",
     "validation.evaluator": "that of the stages",
@@ -319,6 +322,8 @@ def test_every_default_of_the_documents_is_that_of_the_code():
         "": Description,
         "stages.": StageSection,
         "validation.": ValidationSection,
+        "program.": ProgramSection,
+        "build.": BuildSection,
         "game.": GameSection,
     }
     page = (ROOT / "docs/problem-yaml.md").read_text().replace("as of a stage", "")
