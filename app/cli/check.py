@@ -65,16 +65,18 @@ def check(
         tried = _try(loaded, sandbox, compare=compare)
     notices = [*loaded.notices, *resolution.notices, *tried.notices]
     unchanging = unchangeable(loaded, layers) if tried.measured_any else None
+    files = _files_of(loaded, resolution.settings)
     usable = tried.measured_any
     document = {
         **_understood(loaded, resolution.settings, notices),
+        **({"program": asdict(files)} if files else {}),
         **tried.document(),
         "references": list(loaded.references),
         "modes_compared": compare,
         "usable": usable,
         "needs": f"{unchanging.reason} {unchanging.remedy}" if unchanging else "",
     }
-    _print_understood(loaded, resolution.settings, screen)
+    _print_understood(loaded, resolution.settings, files, screen)
     _print_tried(tried, screen, verbose=verbose)
     if compare and not tried.differences and usable:
         screen.say(f"modes: {_agreement(loaded)}")
@@ -236,7 +238,6 @@ def _understood(
         "edit": asdict(problem.edit),
         "suggestions": dict(problem.suggestions),
         "notices": list(notices),
-        **({"program": asdict(files)} if (files := _files_of(problem, settings)) else {}),
     }
 
 
@@ -291,11 +292,12 @@ def _named(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMES])}{more}"
 
 
-def _print_understood(problem: LoadedProblem, settings: RunSettings, screen: Screen) -> None:
+def _print_understood(
+    problem: LoadedProblem, settings: RunSettings, several: _Files | None, screen: Screen
+) -> None:
     job, files = problem.first_job(), problem.files
     axes = ", ".join(f"{axis.name} ({axis.bins} bins)" for axis in axes_of(problem, settings))
     thresholds = ", ".join(f"{threshold:g}" for threshold in problem.thresholds)
-    several = _files_of(problem, settings)
     size = sum(len(content) for content in files.values())
     rows = {
         "problem": f"{problem.name} ({problem.format}, {problem.language})",

@@ -173,7 +173,8 @@ def _best(best: BestProgram) -> Json:
 def _program(document: ProgramDocument) -> Json:
     """Returns a program; only one of several files has `files`."""
     values = asdict(document)
-    return {**values, **_several(values.pop("files"))}
+    del values["files"]
+    return {**values, **_several(document.files)}
 
 
 def _several(files: dict[str, str]) -> Json:

@@ -19,7 +19,7 @@ from app.domain.evaluation import Trial
 from app.domain.operator import Brief, Completion, Conversation, Offspring, Operator, Prompt, Role
 from app.domain.operators.agent import AGENT
 from app.domain.operators.seed import SEED
-from app.domain.problem import EditRules, Evaluator, Job, Problem
+from app.domain.problem import EditRules, Evaluator, Job
 from app.domain.program import Program, ProgramId
 from app.domain.replies.agent import LeftFiles, agent_reply
 from app.domain.run import Run
@@ -64,6 +64,12 @@ def _step(brief: Brief) -> Conversation:
         child = parent.changed(f"x = {x}\n").focused(NOTES).changed(f"x is {x} now.\n")
         children.append(Offspring(child, "stepped"))
     return children
+
+
+def _away(brief: Brief) -> Conversation:
+    yield from ()
+    parent = brief.known[brief.drafts[0].parents[0]].program.focused(MAIN)
+    return [Offspring(parent.changed("x = -3.0\n")) for _ in brief.drafts]
 
 
 STEP = Operator("step", _step, asks_model=False)
@@ -131,7 +137,7 @@ def test_a_patch_makes_the_best_program_of_the_first_seed(
 
 
 def test_the_patch_of_the_first_seed_is_empty_and_said_to_be(ctx: Context, evoq: Evoq) -> None:
-    worse = Operator("worse", lambda brief: _away(brief), asks_model=False)
+    worse = Operator("worse", _away, asks_model=False)
     new = replace(new_run(SEVERAL, budget=1, islands=1), operators={"worse": 1.0})
     operators = {one.name: one for one in (SEED, worse)}
     run_to_the_end(replace(ctx, operators=operators), SEVERAL, new)
@@ -141,12 +147,6 @@ def test_the_patch_of_the_first_seed_is_empty_and_said_to_be(ctx: Context, evoq:
     assert (exported.code, exported.out) == (0, "")
     assert "the patch is empty" in exported.err
     assert "the first start program, as it is" in evoq("show", "toy-run").out
-
-
-def _away(brief: Brief) -> Conversation:
-    yield from ()
-    parent = brief.known[brief.drafts[0].parents[0]].program.focused(MAIN)
-    return [Offspring(parent.changed("x = -3.0\n")) for _ in brief.drafts]
 
 
 def test_a_program_is_committed_to_a_folder_and_a_conflict_names_the_files(
