@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
+_NO_PLACE = ("", ".", "..", ".git")
+
 
 def matches(path: str, patterns: Iterable[str]) -> bool:
     """Returns whether a relative POSIX path matches one of the patterns.
@@ -16,8 +18,13 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
 
 
 def inside(path: str) -> bool:
-    """Returns whether a POSIX path names a place below the folder that it is relative to."""
-    return all(part not in ("", ".", "..") for part in path.split("/"))
+    """Returns whether a POSIX path names a place below the folder that it is relative to.
+
+    None in `.git` does, where a file may be a command that git runs, and none whose characters
+    cannot be printed, with which a patch could change another file.
+    """
+    parts = path.lower().split("/")
+    return path.isprintable() and not any(part in _NO_PLACE for part in parts)
 
 
 @cache

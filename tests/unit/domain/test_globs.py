@@ -24,6 +24,8 @@ from app.domain.source.globs import matches
         ("src/**/*.py", "src/../../a.py", False),
         ("**/*.py", "/etc/a.py", False),
         ("src/**", "src/./a.py", False),
+        ("**/*", ".git/hooks/pre-commit", False),
+        ("*.py", "a.py\n+++ b/other.py", False),
     ],
 )
 def test_a_pattern_matches_whole_paths(pattern: str, path: str, expected: bool) -> None:
