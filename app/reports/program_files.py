@@ -32,11 +32,11 @@ def write_files(program: Program, folder: Path) -> None:
     """Writes the files of a program of several into a folder; those of equal paths are replaced.
 
     Raises:
-      ValueError: A path leads out of the folder, as only that of a forged ledger can.
+      ValueError: A path leads out of the folder, which only one of a forged ledger does.
       OSError: The folder cannot be written to.
     """
     if outside := [file.path for file in program.files if not inside(file.path)]:
-        raise ValueError(f"a file of the program would be outside of its folder: {outside[0]!r}")
+        raise ValueError(f"a program may have no file at {outside[0]!r}")
     for file in program.files:
         path = folder / file.path
         path.parent.mkdir(parents=True, exist_ok=True)

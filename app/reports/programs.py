@@ -34,7 +34,7 @@ def write_programs(store: Store, rows: Iterable[MetricsRow], suffix: str, folder
 
     Raises:
       OSError: The folder cannot be written to.
-      ValueError: A file of a program would be outside of its folder.
+      ValueError: A path leads out of the folder of a program.
     """
     names: dict[str, str] = {}
     with (folder / INDEX).open("w", encoding="utf-8") as index:

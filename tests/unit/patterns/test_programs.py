@@ -55,7 +55,7 @@ def test_a_file_that_appeared_where_one_is_added_is_a_conflict(folder: Path) -> 
 
 def test_a_path_that_leads_out_of_the_folder_is_refused(folder: Path) -> None:
     forged = Program.of_files({**BEFORE, "deep/../../mine.py": "x = 1\n"})
-    with pytest.raises(ValueError, match="outside of its folder"):
+    with pytest.raises(ValueError, match="may have no file at"):
         commit_program(folder, Program.of_files(BEFORE), forged)
     assert not (folder.parent / "mine.py").exists()
 

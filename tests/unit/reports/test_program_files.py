@@ -36,6 +36,6 @@ def test_a_folder_has_each_file_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["../a.py", "src/../../a.py", "/tmp/a.py", "a//b.py"])
 def test_a_path_that_leads_out_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
-    with pytest.raises(ValueError, match="outside of its folder"):
+    with pytest.raises(ValueError, match="may have no file at"):
         write_files(Program.of_files({"a.py": "x = 1\n", path: "x = 2\n"}), tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
