@@ -49,6 +49,9 @@ def test_a_folder_is_measured_and_prompted_in_the_place_of_the_first_seed(
     (folder / "params.json").write_text('{"alphabet": "abc", "most": 6}\n')
     (folder / "tests/test_answers.py").write_text("assert False\n")
     (tmp_path / "params.json").write_text("{}")
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "notes.txt").write_text("mine")
     binary = tmp_path / "binary"
     binary.mkdir()
     (binary / "main.py").write_bytes(b"\xff\xfe\x00")
@@ -56,7 +59,7 @@ def test_a_folder_is_measured_and_prompted_in_the_place_of_the_first_seed(
     measured = evoq("evaluate", SPELLING, SPELLING / "library", folder, binary, "--json")
     prompted = evoq("prompt", SPELLING, "--program", folder, "--operator", "rewrite", "--json")
     file = evoq("evaluate", SPELLING, tmp_path / "params.json")
-    nothing = evoq("evaluate", SPELLING, folder / "tests", "--json")
+    nothing = evoq("evaluate", SPELLING, notes, "--json")
 
     first, changed, no_text = measured.json
     assert measured.code == 0
