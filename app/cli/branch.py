@@ -161,7 +161,7 @@ def branch(
         | ({} if pattern == "reflexion" else {"max_parallel": max_parallel}),
     )
     screen = Screen(json=as_json)
-    _return_to_the_shells_folder()
+    return_to_the_shells_folder()
     try:
         outcome = _pattern(pattern, options)(folder)
     except (BranchingError, TimeoutError) as error:
@@ -169,7 +169,7 @@ def branch(
     return _report(pattern, outcome, no_commit, screen)
 
 
-def _return_to_the_shells_folder() -> None:
+def return_to_the_shells_folder() -> None:
     """Goes to the folder that has the name of this process's own, which a commit has removed."""
     try:
         os.getcwd()

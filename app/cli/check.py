@@ -6,12 +6,14 @@ from dataclasses import asdict, dataclass
 from app.cli.measurement import print_measurements
 from app.cli.options import Assignments, Config, Debug, Json, Problem, Strict, Verbose
 from app.cli.output import DONE, FAILED, MOST_NAMES, ErrorReport, Screen
+from app.cli.prompt import tokens_of_first_prompt
 from app.cli.tables import labelled_table
 from app.client.measuring import (
     PYTHON,
     Calls,
     Measurement,
     Overhead,
+    comparable,
     compare_modes,
     count_calls,
     measure,
@@ -58,23 +60,28 @@ def check(
     loaded = load_problem(paths, layers, strict=strict)
     resolution = resolved(layers.choices, loaded.suggestions, loaded.suggested_by)
     compare = resolution.settings.sandbox.compare_modes and loaded.players == 1
+    compare = compare and comparable(loaded)
     with open_sandbox(resolution.settings.sandbox, screen) as sandbox:
         tried = _try(loaded, sandbox, compare=compare)
     notices = [*loaded.notices, *resolution.notices, *tried.notices]
     unchanging = unchangeable(loaded, layers) if tried.measured_any else None
+    files = _files_of(loaded, resolution.settings)
     usable = tried.measured_any
     document = {
         **_understood(loaded, resolution.settings, notices),
+        **({"program": asdict(files)} if files else {}),
         **tried.document(),
         "references": list(loaded.references),
         "modes_compared": compare,
         "usable": usable,
         "needs": f"{unchanging.reason} {unchanging.remedy}" if unchanging else "",
     }
-    _print_understood(loaded, resolution.settings, screen)
+    _print_understood(loaded, resolution.settings, files, screen)
     _print_tried(tried, screen, verbose=verbose)
     if compare and not tried.differences and usable:
         screen.say(f"modes: {_agreement(loaded)}")
+    if not comparable(loaded):
+        screen.say("modes: one only, because guarded mode needs an entry in Python and no build")
     for notice in notices:
         screen.note(f"notice: {notice}")
     if usable:
@@ -234,15 +241,68 @@ def _understood(
     }
 
 
-def _print_understood(problem: LoadedProblem, settings: RunSettings, screen: Screen) -> None:
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of a problem whose programs have several.
+
+    Attributes:
+      evolve: Path to characters of each file of the first seed, all of which evolve.
+      entry: The file whose functions a guarded evaluator calls; "" for none.
+      fixed: How many files of the root do not evolve.
+      context: Paths of those that prompts may show.
+      prompt_tokens: Of a run's first prompt, estimated; None where its operator asks no model.
+    """
+
+    evolve: dict[str, int]
+    entry: str
+    fixed: int
+    context: list[str]
+    prompt_tokens: int | None
+
+    def rows(self) -> dict[str, str]:
+        """Returns what is shown of them, by label."""
+        size = sum(self.evolve.values())
+        prompt = "none" if self.prompt_tokens is None else f"about {self.prompt_tokens} tokens"
+        return {
+            "evolve": f"{_named(list(self.evolve))} ({len(self.evolve)} files, {size} characters)",
+            "entry": self.entry or "none",
+            "fixed": f"{self.fixed} files; prompts may show {_named(self.context) or 'none'}",
+            "first prompt": prompt,
+            "never shown": "hidden files, files beside the root, and other fixed files",
+        }
+
+
+def _files_of(problem: LoadedProblem, settings: RunSettings) -> _Files | None:
+    """Returns the files of programs of several; None where they have one."""
+    folder = problem.first_job().folder
+    if folder is None:
+        return None
+    return _Files(
+        evolve={file.path: len(file.source) for file in problem.seeds[0].files},
+        entry=folder.entry,
+        fixed=len(problem.fixed),
+        context=sorted(problem.context),
+        prompt_tokens=tokens_of_first_prompt(problem, settings),
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    """Returns the first of some names, and how many more there are."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"
+
+
+def _print_understood(
+    problem: LoadedProblem, settings: RunSettings, several: _Files | None, screen: Screen
+) -> None:
     job, files = problem.first_job(), problem.files
     axes = ", ".join(f"{axis.name} ({axis.bins} bins)" for axis in axes_of(problem, settings))
     thresholds = ", ".join(f"{threshold:g}" for threshold in problem.thresholds)
-    more = f" and {len(files) - MOST_NAMES} more" if len(files) > MOST_NAMES else ""
     size = sum(len(content) for content in files.values())
     rows = {
         "problem": f"{problem.name} ({problem.format}, {problem.language})",
-        "files": f"{', '.join(list(files)[:MOST_NAMES])}{more} ({size} bytes)",
+        "files": f"{_named(list(files))} ({size} bytes)",
+        **(several.rows() if several else {}),
         "evaluator": job.evaluator.entry,
         "stages": ", ".join(problem.stages) + (f"; thresholds {thresholds}" if thresholds else ""),
         "axes": f"{axes or 'none'}; {islands_of(settings)} islands",

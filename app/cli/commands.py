@@ -56,7 +56,9 @@ COMMANDS: dict[str, Command] = {
         "Ends a run now; what is in flight is withdrawn and spends nothing of the budget.",
     ),
     "export-best": Command(
-        "app.cli.export:export_best", "Writes the source of a run's best program."
+        "app.cli.export:export_best",
+        "Writes the source of a run's best program; one of several files into a new or empty "
+        "folder.",
     ),
     "export-programs": Command(
         "app.cli.export:export_programs",
@@ -69,6 +71,10 @@ COMMANDS: dict[str, Command] = {
     "export": Command(
         "app.cli.transfer:export_run",
         "Writes the whole ledger of a run to one file, for `evoq import`.",
+    ),
+    "apply": Command(
+        "app.cli.apply:apply",
+        "Commits the best program of a run, which has several files, to a folder in one step.",
     ),
     "import": Command(
         "app.cli.transfer:import_run",

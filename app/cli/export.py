@@ -18,13 +18,16 @@ from app.client.local_state import read_local_state, require_own, require_writab
 from app.client.notes import CommandError
 from app.client.target import open_run, stored_problem
 from app.config.layers import UsageError
+from app.domain.problem import Problem
+from app.domain.run import Run
 from app.reports.checkpoint import write_checkpoint
 from app.reports.documents import to_json
 from app.reports.folder import draw
 from app.reports.generations import GenerationRow
 from app.reports.metrics import MetricsRow, generations_of, metrics_of, write_csv, write_jsonl
+from app.reports.program_files import write_files
 from app.reports.programs import INDEX, write_programs
-from app.reports.summary import summarise
+from app.reports.summary import BestProgram, Summary, summarise
 
 
 class MetricsUnit(StrEnum):
@@ -47,25 +50,56 @@ def export_best(
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
 ) -> None:
-    """Writes the source of a run's best program.
+    """Writes the source of a run's best program; one of several files into a new or empty folder.
 
     Examples:
       evoq export-best online_bin_packing-1 --out best.py
+      evoq export-best spelling-1 --out best
     """
     screen = Screen(json=as_json)
     with open_run(name) as (ledger, run):
         summary = summarise(ledger.store, run.id, stored_problem(ledger.store, run))
-    best = summary.best
-    if best is None:
-        raise CommandError(f"{run.name} has no measured program yet")
+    best = best_of(summary)
     if out:
-        with writing(Path(out)) as file:
-            file.write(best.source)
+        _write_best(best, out)
         screen.say(f"{Path(out)}: fitness {summary.best_text}")
     elif not screen.json:
         sys.stdout.write(best.source)
     path = str(Path(out)) if out else None
     screen.answer({"run": run.name, **to_json(best), "out": path})
+
+
+def best_of(summary: Summary) -> BestProgram:
+    """Returns the best program of a run.
+
+    Raises:
+      CommandError: None was measured yet.
+    """
+    if summary.best is None:
+        raise CommandError(f"{summary.run.name} has no measured program yet")
+    return summary.best
+
+
+def require_several(problem: Problem, run: Run, where: str) -> None:
+    """Raises `UsageError` where the programs of a run have one file, and so no patch."""
+    if problem.seeds[0].path:
+        return
+    raise UsageError(
+        "its programs have one file, and a patch changes the files of a folder",
+        where=where,
+        value=run.name,
+        remedy=f"Write the best one with `evoq export-best {run.name} --out FILE`.",
+    )
+
+
+def _write_best(best: BestProgram, out: str) -> None:
+    if best.program.path:
+        folder = _empty(out)
+        with _explaining(folder):
+            write_files(best.program, folder)
+        return
+    with writing(Path(out)) as file:
+        file.write(best.source)
 
 
 def export_programs(
@@ -76,13 +110,16 @@ def export_programs(
 ) -> None:
     """Writes every program of a run to a file, and an index of their metrics.
 
+    A program of several files gets a folder.
+
     Examples:
       evoq export-programs online_bin_packing-1 --out programs
     """
     screen = Screen(json=as_json)
     folder = _empty(out)
     with open_run(name) as (ledger, run):
-        suffix = stored_problem(ledger.store, run).suffix
+        problem = stored_problem(ledger.store, run)
+        suffix = "" if problem.seeds[0].path else problem.suffix
         settled = metrics_of(ledger.store, run)
         with _explaining(folder):
             programs = write_programs(ledger.store, settled, suffix, folder)
@@ -108,6 +145,11 @@ def export_checkpoint(
     folder = _empty(out)
     with open_run(name) as (ledger, run):
         problem = stored_problem(ledger.store, run)
+        if problem.seeds[0].path:
+            raise CommandError(
+                f"{run.name} has programs of several files, and those of OpenEvolve have one: "
+                f"`evoq export-programs {run.name} --out DIR` writes them as folders"
+            )
         summary = summarise(ledger.store, run.id, problem)
         with _explaining(folder):
             written = write_checkpoint(ledger.store, summary, problem, folder)

@@ -14,7 +14,10 @@ from app.config.layers import UsageError
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The folder to make.")],
     format: Annotated[
-        str, typer.Option("--format", metavar="FORMAT", help="openevolve, funsearch or problem.")
+        str,
+        typer.Option(
+            "--format", metavar="FORMAT", help="openevolve, funsearch, problem or repository."
+        ),
     ] = "openevolve",
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
@@ -26,6 +29,7 @@ def new(
     Examples:
       evoq new my_problem
       evoq new my_search --format funsearch
+      evoq new my_library --format repository
     """
     screen, folder = Screen(json=as_json), Path(name)
     if format not in STARTERS:
@@ -45,7 +49,7 @@ def new(
     files = STARTERS[format]
     for file, text in files.items():
         filled = text.replace("{name}", folder.resolve().name).replace("{path}", name)
-        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
         (folder / file).write_text(filled if file == "README.md" else text, encoding="utf-8")
     screen.say(f"{name}: {', '.join(files)}")
     screen.say(f"Try it: evoq check {name}; evoq run {name} --iterations 100")

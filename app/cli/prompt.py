@@ -10,6 +10,7 @@ import typer
 from app.adapters.tuning.cma import ask
 from app.cli.options import Assignments, Config, Debug, Json
 from app.cli.output import Screen
+from app.cli.program_folder import program_with, read_evolving
 from app.cli.show import program_named
 from app.client.notes import CommandError
 from app.client.setting_layers import SettingLayers, load_problem, named_problem, read_layers
@@ -44,7 +45,9 @@ def prompt(
     program: Annotated[
         str | None,
         typer.Option(
-            "--program", metavar="ID", help="The parent: beginning of an id; a file without --run."
+            "--program",
+            metavar="ID",
+            help="The parent: beginning of an id; a file or folder without --run.",
         ),
     ] = None,
     operator: Annotated[
@@ -96,13 +99,25 @@ def _of_problem(
     resolution = resolved(layers.choices, problem.suggestions, problem.suggested_by)
     for notice in (*problem.notices, *resolution.notices):
         screen.note(f"notice: {notice}")
-    search = resolution.settings.search
-    rules = rules_of(search.strategy, resolution.settings.model_dump(mode="json"))
     parent = problem.seeds[0] if program is None else _seed(problem, program)
-    chosen = _operator(operator, search.operators or {})
-    seeds, language = problem.seeds, chosen.language
-    brief = unmeasured_brief(problem, rules, search.seed, parent, seeds, language)
+    chosen = _operator(operator, resolution.settings.search.operators or {})
+    brief = _unmeasured(problem, resolution.settings, chosen, parent)
     _print_prompt(problem, chosen, brief, None, screen)
+
+
+def _unmeasured(
+    problem: Problem, settings: RunSettings, operator: Operator, parent: Program
+) -> Brief:
+    search = settings.search
+    rules = rules_of(search.strategy, settings.model_dump(mode="json"))
+    return unmeasured_brief(problem, rules, search.seed, parent, problem.seeds, operator.language)
+
+
+def tokens_of_first_prompt(problem: Problem, settings: RunSettings) -> int | None:
+    """Returns about how many tokens a run's first prompt has; None where its operator has none."""
+    operator = _operator(None, settings.search.operators or {})
+    prompts = first_prompts(operator, _unmeasured(problem, settings, operator, problem.seeds[0]))
+    return estimated(prompts[0].system + prompts[0].user) if prompts else None
 
 
 def _of_run(
@@ -147,7 +162,7 @@ def _operator(name: str | None, mix: Mapping[str, float]) -> Operator:
 
 
 def _seed(problem: Problem, name: str) -> Program:
-    """Returns the seed whose id begins with `name`, or the program in the file `name`.
+    """Returns the seed whose id begins with `name`, or the program in the file or folder `name`.
 
     Raises:
       UsageError: It is neither.
@@ -157,6 +172,8 @@ def _seed(problem: Problem, name: str) -> Program:
     if len(seeds) == 1:
         return seeds[0]
     path = Path(name)
+    if path.exists() and problem.seeds[0].path:
+        return program_with(problem, read_evolving(problem, path, "--program"))
     if not path.is_file():
         raise UsageError(
             "neither a file nor the beginning of a seed's id",

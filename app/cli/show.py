@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +15,7 @@ from app.cli.artifacts import print_artifacts
 from app.cli.costs import cost_rows
 from app.cli.funnel import print_funnel
 from app.cli.options import Debug, Json, RunName
-from app.cli.output import Screen, counted, counted_measured, mean_of
+from app.cli.output import MOST_NAMES, Screen, counted, counted_measured, mean_of
 from app.cli.tables import columns_table, labelled_table
 from app.client.local_state import read_local_state
 from app.client.notes import CommandError
@@ -30,9 +31,18 @@ from app.reports.artifacts import ARTIFACT_CHARS, artifacts_document
 from app.reports.documents import Json as JsonValues
 from app.reports.documents import RunDocument, read_run, to_json
 from app.reports.measured import MeasuredProgram
-from app.reports.program import ProgramDocument, TrialDocument, read_difference, read_program
+from app.reports.patch import Change, changes_of
+from app.reports.program import (
+    ProgramDocument,
+    TrialDocument,
+    agent_logs,
+    read_changes,
+    read_difference,
+    read_program,
+)
+from app.reports.program_files import file_tree
 from app.reports.ratings import RatedProgram
-from app.reports.summary import Summary
+from app.reports.summary import BestProgram, Summary
 from app.reports.text import duration
 from app.reports.waiting import read_queue
 
@@ -75,7 +85,8 @@ def show(
     """Shows a run: its state and why, counts, failures by kind, the best program; ratings of games.
 
     With --program: that program, its metrics and artifacts in each trial, and the wall, CPU and
-    boot time and memory of the trial. --prompt, --reply, --diff and --artifacts add to it.
+    boot time and memory of the trial; of several files their tree and the difference to its parent.
+    --prompt, --reply, --diff and --artifacts add to it.
 
     Examples:
       evoq show online_bin_packing-1
@@ -207,14 +218,10 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
     )
     unverified = "" if best.measured.verified else "; unverified: evaluated in compatible mode"
     screen.say(f"\nbest program of {summary.run.name} ({origin}{unverified}):\n")
-    lines = best.source.rstrip().splitlines()
-    text = "\n".join(lines[:MAX_LINES])
-    if screen.out.is_terminal:
-        screen.out.print(Syntax(text, problem.language, background_color="default"))
+    if best.program.path:
+        _print_changes(best, problem, screen)
     else:
-        screen.say(text)
-    if len(lines) > MAX_LINES:
-        screen.say(f"… {len(lines) - MAX_LINES} more lines in the file")
+        _print_lines(best.source, problem.language, "in the file", screen)
     screen.say("")
     columns = {"best": best.measured, **summary.baselines}
     screen.out.print(_measurements(columns, summary.told_apart))
@@ -222,6 +229,30 @@ def print_best(summary: Summary, problem: Problem, screen: Screen) -> None:
         screen.say(mean)
     if best.validation is not None:
         _print_validation(summary, best.validation, problem, screen)
+
+
+def _print_changes(best: BestProgram, problem: Problem, screen: Screen) -> None:
+    """Prints which files of the best program differ from the first start program, and how."""
+    changes = changes_of(problem.seeds[0], best.program)
+    if not changes:
+        screen.say("the first start program, as it is")
+        return
+    named = ", ".join(change.path for change in changes[:MOST_NAMES])
+    more = f" and {len(changes) - MOST_NAMES} more" if len(changes) > MOST_NAMES else ""
+    screen.say(f"{len(changes)} of {len(best.program.files)} files differ: {named}{more}\n")
+    _print_lines("".join(change.patch for change in changes), "diff", "of the patch", screen)
+
+
+def _print_lines(text: str, language: str, place: str, screen: Screen) -> None:
+    """Prints the first lines of a text, and how many more there are in which place."""
+    lines = text.rstrip().splitlines()
+    shown = "\n".join(lines[:MAX_LINES])
+    if screen.out.is_terminal:
+        screen.out.print(Syntax(shown, language, background_color="default"))
+    else:
+        screen.say(shown)
+    if len(lines) > MAX_LINES:
+        screen.say(f"… {len(lines) - MAX_LINES} more lines {place}")
 
 
 def _measurements(
@@ -291,12 +322,22 @@ def _show_program(name: str, beginning: str, screen: Screen, added: _Added) -> N
             program = program_named(tx, run, beginning)
             best, start = tx.history.best_quality(run), tx.history.start(run.id)
         document = read_program(ledger.store, run, program, problem)
-        diff = None
+        parents, diff = document.parents[:1], None
         if added.difference:
-            parents = document.parents[:1]
             diff = "".join(read_difference(ledger.store, run, one, program) for one in parents)
+        changes: list[Change] = []
+        # A program of a run inside another may have a parent that is none of this run.
+        with suppress(LookupError):
+            for parent in parents if document.files else ():
+                changes = read_changes(ledger.store, run, parent, program)
     if not screen.json:
-        screen.say(document.source.rstrip())
+        if document.files:
+            _print_files(document, changes, diff, screen)
+        else:
+            screen.say(document.source.rstrip())
+        for log in agent_logs(document.replies):
+            screen.say("\nlog of the agent:\n")
+            _print_lines(log, "text", "with --reply", screen)
         _print_more(document, diff, added, screen)
         screen.out.print(_trials(document.trials, (best.fitness if best else None, start)))
         for trial in document.trials:
@@ -306,6 +347,19 @@ def _show_program(name: str, beginning: str, screen: Screen, added: _Added) -> N
         if mean := mean_of(document.fitness_names, game=problem.players > 1):
             screen.say(mean)
     screen.answer(_as_asked(to_json(_within(document, added)), diff, added))
+
+
+def _print_files(
+    document: ProgramDocument, changes: Sequence[Change], diff: str | None, screen: Screen
+) -> None:
+    """Prints the files of a program, and the difference to its parent where none was asked for."""
+    marks = {change.path: change.kind for change in changes}
+    screen.say("\n".join(file_tree(document.files, marks)))
+    if changes and diff is None:
+        screen.say("\ndifference to its parent:\n")
+        patch = "".join(change.patch for change in changes)
+        _print_lines(patch, "diff", "with --diff", screen)
+        screen.say("")
 
 
 def _within(program: ProgramDocument, added: _Added) -> ProgramDocument:

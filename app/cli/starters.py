@@ -4,6 +4,8 @@ import json
 import random
 from collections.abc import Mapping
 
+from app.cli import repository_starter
+
 _PROGRAM = '''\
 # The program to evolve. Only the lines between the two markers change.
 import math
@@ -217,5 +219,6 @@ STARTERS: Mapping[str, Mapping[str, str]] = {
         "seeds/worst_fit.py": _BEST_FIT.replace("-(room - item)", "room - item"),
         "README.md": _README,
     },
+    "repository": {**repository_starter.FILES, "README.md": _README},
 }
 """Format to file name to text; `{name}` and `{path}` of a README are filled in."""

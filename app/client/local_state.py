@@ -17,7 +17,8 @@ UP_LOCK = "up.lock"
 """Held by `evoq up`."""
 RESULTS = Path("runs")
 RESULT_FILES = (
-    *("best_program.*", "best.json", "metrics.jsonl", "metrics.csv", "settings.json"),
+    *("best_program.*", "best_program", "best.patch", "best.json"),
+    *("metrics.jsonl", "metrics.csv", "settings.json"),
     *("evolution.png", "failures.png", "archive.png", "generations.png"),
 )
 """Patterns of the files that `app.reports.folder` writes."""

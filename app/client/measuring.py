@@ -280,6 +280,15 @@ def _failure(
     return None
 
 
+def comparable(problem: Problem) -> bool:
+    """Returns whether programs can be measured in guarded and in compatible mode.
+
+    A program of several files has a stand-in for its entry, where nothing is built.
+    """
+    folder = problem.first_job().folder
+    return folder is None or (bool(folder.entry) and not folder.copied)
+
+
 def compare_modes(
     sandbox: Sandbox,
     problem: Problem,

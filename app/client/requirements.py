@@ -121,7 +121,8 @@ def _require_lines(problem: Problem, settings: RunSettings, used: Collection[str
     enforced = problem.edit.enforce_blocks if enforced is None else enforced
     if not enforced or not {*used} <= {DIFF.name, MEND.name}:
         return
-    if any(body.strip() for seed in problem.seeds for body in bodies(seed.source)):
+    texts = (file.source for seed in problem.seeds for file in seed.files)
+    if any(body.strip() for text in texts for body in bodies(text)):
         return
     raise UsageError(
         "every EVOLVE-BLOCK region is empty, and an edit has no line to search for",

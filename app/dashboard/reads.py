@@ -32,11 +32,13 @@ from app.reports.generations import GenerationRow, has_generations
 from app.reports.lineage import TreeNode, tree
 from app.reports.measured import present_fitness, read_lineage
 from app.reports.metrics import MetricsRow, generations_of, rows
+from app.reports.patch import Change
 from app.reports.program import (
     ProgramDocument,
     ProposalDocument,
     program_named,
     proposal_document,
+    read_changes,
     read_difference,
     read_program,
 )
@@ -250,6 +252,10 @@ class RunReader:
           LookupError: No program of the run has such an id, or several have.
         """
         return read_difference(self.store, run, old, new)
+
+    def changes(self, run: Run, old: str, new: str) -> list[Change]:
+        """Returns the files that differ between two programs of several files; see `diff`."""
+        return read_changes(self.store, run, old, new)
 
     def lineage(self, run: Run, beginning: str) -> list[MetricsRow]:
         """Returns the admissions of a program and its ancestors, the program first.

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from app.domain.program import Program
+from app.domain.source.globs import inside
 from app.patterns.errors import ConflictError
 from app.patterns.workspace import Workspace
 
@@ -20,11 +21,14 @@ def commit_program(folder: Path, before: Program, after: Program) -> list[str]:
     Raises:
       ConflictError: A file that changes has another text than `before` has; it names all of them.
       BranchError: The folder cannot be a workspace, or changed meanwhile.
+      ValueError: A path leads out of the folder, which only one of a forged ledger does.
       OSError: A file cannot be read or written.
     """
     old = {file.path: file.source for file in before.files}
     new = {file.path: file.source for file in after.files}
     paths = [path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)]
+    if outside := [path for path in paths if not inside(path)]:
+        raise ValueError(f"a program may have no file at {outside[0]!r}")
     with Workspace(folder) as workspace, workspace.branch("program") as branch:
         there = {path: _text(branch.path / path) for path in paths}
         paths = [path for path in paths if there[path] != new.get(path)]

@@ -15,6 +15,7 @@ from app.domain.run import Run
 from app.ports.protocols import Store
 from app.reports.costs import Costs
 from app.reports.measured import MeasuredProgram
+from app.reports.program import ProgramDocument, files_of
 from app.reports.ratings import RatedProgram, read_ratings
 from app.reports.summary import BestProgram, Summary, ValidatedProgram, read_summary
 from app.reports.waiting import QueueState, endpoints_of, waiting_of
@@ -92,6 +93,8 @@ def to_json(document: Document) -> Json:
             return _run(document)
         case BestProgram():
             return _best(document)
+        case ProgramDocument():
+            return _program(document)
         case Costs():
             return _costs(document)
         case _:
@@ -154,7 +157,7 @@ def _explanation(explanation: Explanation | None) -> Json | None:
 
 
 def _best(best: BestProgram) -> Json:
-    """Returns the best program; `program` is its id and `source` its text."""
+    """Returns the best program; `program` is its id, `source` its text, `files` several texts."""
     return {
         **_measurements(best.measured),
         "validation": _measurements(best.validation) if best.validation else None,
@@ -163,7 +166,19 @@ def _best(best: BestProgram) -> Json:
         "operator": best.settled.operator,
         "island": best.settled.island,
         "source": best.source,
+        **_several(files_of(best.program)),
     }
+
+
+def _program(document: ProgramDocument) -> Json:
+    """Returns a program; only one of several files has `files`."""
+    values = asdict(document)
+    del values["files"]
+    return {**values, **_several(document.files)}
+
+
+def _several(files: dict[str, str]) -> Json:
+    return {"files": files} if files else {}
 
 
 def _validated(validated: ValidatedProgram) -> Json:

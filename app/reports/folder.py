@@ -1,6 +1,7 @@
 """The folder of a run's results: what `evoq run` leaves behind."""
 
 import json
+import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TextIO
 
 from app.domain.problem import Problem
+from app.domain.program import Program
 from app.domain.run import Run
 from app.domain.secrets import redacted_values
 from app.ports.protocols import Store
@@ -20,12 +22,16 @@ from app.reports.decoration import NotMade, attempt
 from app.reports.documents import Json, RunDocument, to_json
 from app.reports.generations import has_generations
 from app.reports.metrics import generations_of, metrics_of, write_csv, write_jsonl
+from app.reports.patch import patch_of
+from app.reports.program_files import write_files
 from app.reports.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DOTS_PER_INCH = 110
+_BEST = "best_program"
+_PATCH = "best.patch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +60,24 @@ def write(store: Store, summary: Summary, problem: Problem, folder: Path) -> lis
 
 
 def write_best(summary: Summary, problem: Problem, folder: Path) -> None:
-    """Writes the best program and its measurements; nothing while there is none."""
+    """Writes the best program and its measurements; nothing while there is none.
+
+    One of several files is a folder, with a patch against the first seed beside it.
+    """
     if summary.best is None:
         return
-    source, program = summary.best.source, folder / f"best_program{problem.suffix}"
-    _write_text(program, lambda out: out.write(source))
+    program, source = summary.best.program, summary.best.source
+    several = bool(program.path)
+    name = _BEST if several else f"{_BEST}{problem.suffix}"
+    if several:
+        patch = patch_of(problem.seeds[0], program)
+        _write_folder(folder / name, program)
+        _write_text(folder / _PATCH, lambda out: out.write(patch))
+    else:
+        _write_text(folder / name, lambda out: out.write(source))
     whole = to_json(RunDocument(summary))
-    best = {**to_json(summary.best), "run": summary.run.name, "file": program.name}
+    best = {**to_json(summary.best), "run": summary.run.name, "file": name}
+    best |= {"patch": _PATCH} if several else {}
     best |= {name: whole[name] for name in ("baselines", "validated", "costs")}
     _write_json(folder / "best.json", best)
 
@@ -167,6 +184,19 @@ def _held(run: Run, problem: Problem) -> Json:
 
 def _write_json(path: Path, value: object) -> None:
     _write_text(path, lambda out: out.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n"))
+
+
+def _write_folder(folder: Path, program: Program) -> None:
+    """Writes a program of several files into a folder, in which no other file is left."""
+    part = folder.with_name(f".{folder.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        write_files(program, part)
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        part.replace(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def _write_text(path: Path, write_to: Callable[[TextIO], object]) -> None:

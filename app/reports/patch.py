@@ -1,11 +1,39 @@
 """Patches: how a program of several files differs from another, as git applies it."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import unified_diff
+from typing import Literal, TypeAlias
 
 from app.domain.program import Program
 
 _MISSING_END = "\\ No newline at end of file\n"
+_HUNKS = "--- "
+"""Start of the line below which a file's patch has nothing but its lines."""
+
+Kind: TypeAlias = Literal["changed", "added", "removed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """How one file differs between two programs.
+
+    Attributes:
+      path: The file's, below the folder of the program.
+      kind: What became of it.
+      patch: As git applies it.
+    """
+
+    path: str
+    kind: Kind
+    patch: str
+
+    @property
+    def difference(self) -> str:
+        """The unified difference, without git's own lines; "" where only an empty file differs."""
+        lines = self.patch.split("\n")
+        first = next((n for n, line in enumerate(lines) if line.startswith(_HUNKS)), len(lines))
+        return "\n".join(lines[first:])
 
 
 def patch_of(before: Program, after: Program) -> str:
@@ -13,12 +41,24 @@ def patch_of(before: Program, after: Program) -> str:
 
     Its paths are relative to the folder of the program: `git apply` in that folder applies it.
     """
+    return "".join(change.patch for change in changes_of(before, after))
+
+
+def changes_of(before: Program, after: Program) -> list[Change]:
+    """Returns the files that differ between two programs of several, by path."""
     old = {file.path: file.source for file in before.files}
     new = {file.path: file.source for file in after.files}
-    changed = [path for path in sorted(old.keys() | new.keys()) if old.get(path) != new.get(path)]
-    return "".join(
-        line for path in changed for line in _of_file(path, old.get(path), new.get(path))
-    )
+    return [
+        Change(path, _kind(was, becomes), "".join(_of_file(path, was, becomes)))
+        for path in sorted(old.keys() | new.keys())
+        if (was := old.get(path)) != (becomes := new.get(path))
+    ]
+
+
+def _kind(old: str | None, new: str | None) -> Kind:
+    if old is None:
+        return "added"
+    return "removed" if new is None else "changed"
 
 
 def _of_file(path: str, old: str | None, new: str | None) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from app.domain.evaluation import Evaluation, Failure
+from app.domain.operator import Role
 from app.domain.problem import Problem
-from app.domain.program import ProgramId
+from app.domain.program import Program, ProgramId
+from app.domain.replies.agent import agent_log
 from app.domain.run import Run
 from app.domain.secrets import redacted
 from app.ports.ledger import Transaction
@@ -16,6 +18,7 @@ from app.ports.records import StoredReply
 from app.reports.champions import read_champions
 from app.reports.measured import measured_program, present_fitness
 from app.reports.metrics import MetricsRow, rows
+from app.reports.patch import Change, changes_of, patch_of
 
 MOST_CHILDREN = 100
 MOST_PROPOSALS = 20
@@ -104,6 +107,8 @@ class ProgramDocument:
     """A program of a run.
 
     Attributes:
+      source: Its text; of several files their texts, each below its path.
+      files: Path to text of each of several files; {} where there is one.
       fitness: Of a player on a podium, what it is rated at now; else that of the first proposal
         that measured it.  None where none did.
       fitness_names: Cases whose mean is the fitness.
@@ -115,6 +120,7 @@ class ProgramDocument:
     program: ProgramId
     language: str
     source: str
+    files: dict[str, str]
     fitness: float | None
     fitness_names: list[str]
     proposals: list[MetricsRow]
@@ -176,7 +182,8 @@ def program_document(
         run=run.id,
         program=program,
         language=stored.language,
-        source=bounded(stored.source),
+        source=bounded(stored.text),
+        files={path: bounded(text) for path, text in files_of(stored).items()},
         fitness=measured.fitness,
         fitness_names=list(measured.fitness_names),
         proposals=list(rows(made, champions=champions)),
@@ -195,6 +202,11 @@ def program_document(
             for child in tx.programs.children(run.id, program, MOST_CHILDREN)
         ],
     )
+
+
+def agent_logs(replies: Iterable[ReplyDocument]) -> list[str]:
+    """Returns what agents printed while a program was made."""
+    return [agent_log(reply.text) for reply in replies if reply.role == Role.AGENT.value]
 
 
 def proposal_document(tx: Transaction, run: Run, ordinal: int) -> ProposalDocument:
@@ -258,15 +270,54 @@ def failure_document(failure: Failure | None) -> FailureDocument | None:
 def read_difference(store: Store, run: Run, old: str, new: str) -> str:
     """Returns the unified difference between two programs of a run, by the beginnings of their ids.
 
+    That of programs of several files is a patch; see `patch_of`.
+
     Raises:
       LookupError: No program of the run has such an id, or several have.
     """
-    with store.begin() as tx:
-        ids = [program_named(tx, run, beginning) for beginning in (old, new)]
-        sources = tx.programs.get(ids)
-    before, after = (bounded(sources[program].source).splitlines() for program in ids)
-    first, second = (program[:12] for program in ids)
+    pair = _pair(store, run, old, new)
+    if pair.before.path:
+        return bounded(patch_of(pair.before, pair.after))
+    before, after = (bounded(each.source).splitlines() for each in (pair.before, pair.after))
+    first, second = (program[:12] for program in pair.ids)
     return "\n".join(difflib.unified_diff(before, after, first, second, lineterm=""))
+
+
+def read_changes(store: Store, run: Run, old: str, new: str) -> list[Change]:
+    """Returns the files that differ between two programs of several files.
+
+    Args:
+      store: The ledger.
+      run: Their run.
+      old: The beginning of the id of the program before.
+      new: That of the program after.
+
+    Raises:
+      LookupError: No program of the run has such an id, or several have.
+    """
+    pair = _pair(store, run, old, new)
+    return changes_of(pair.before, pair.after)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two programs of a run, and their ids as the ledger has them."""
+
+    ids: tuple[ProgramId, ProgramId]
+    before: Program
+    after: Program
+
+
+def _pair(store: Store, run: Run, old: str, new: str) -> _Pair:
+    with store.begin() as tx:
+        first, second = program_named(tx, run, old), program_named(tx, run, new)
+        known = tx.programs.get([first, second])
+    return _Pair((first, second), known[first], known[second])
+
+
+def files_of(program: Program) -> dict[str, str]:
+    """Returns path to text of each file of several; {} for a program of one file."""
+    return {file.path: file.source for file in program.files if file.path}
 
 
 def bounded(text: str) -> str:

@@ -6,8 +6,10 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
+from app.domain.program import Program
 from app.ports.protocols import Store
 from app.reports.metrics import MetricsRow
+from app.reports.program_files import write_files
 
 INDEX = "programs.jsonl"
 TOGETHER = 500
@@ -17,20 +19,22 @@ TOGETHER = 500
 def write_programs(store: Store, rows: Iterable[MetricsRow], suffix: str, folder: Path) -> int:
     """Writes each program of a run once, and a line of the index for each proposal with a program.
 
-    A file is named after the first proposal that made the program, `seed` for a seed, and after the
-    program's id.  A line of the index is that of `evoq metrics`, with the name of the `file`.
+    A program of several files is a folder.  A file or folder is named after the first proposal that
+    made the program, `seed` for a seed, and after the program's id.  A line of the index is that of
+    `evoq metrics`, with the name of the `file`.
 
     Args:
       store: The ledger.
       rows: The run's metrics.
-      suffix: Of the files' names, with its dot.
+      suffix: Of the names, with its dot; "" for folders.
       folder: Where nothing is overwritten.
 
     Returns:
-      The number of files.
+      The number of programs.
 
     Raises:
       OSError: The folder cannot be written to.
+      ValueError: A path leads out of the folder of a program.
     """
     names: dict[str, str] = {}
     with (folder / INDEX).open("w", encoding="utf-8") as index:
@@ -45,12 +49,16 @@ def write_programs(store: Store, rows: Iterable[MetricsRow], suffix: str, folder
             with store.begin() as tx:
                 sources = tx.programs.get(list(fresh))
             for program, name in fresh.items():
-                text = sources[program].source
-                with (folder / name).open(
-                    "w", encoding="utf-8", errors="replace", newline=""
-                ) as file:
-                    file.write(text)
+                _write(sources[program], folder / name)
     return len(names)
+
+
+def _write(program: Program, path: Path) -> None:
+    if program.path:
+        write_files(program, path)
+        return
+    with path.open("w", encoding="utf-8", errors="replace", newline="") as file:
+        file.write(program.source)
 
 
 def _pages(rows: Iterator[MetricsRow]) -> Iterator[list[MetricsRow]]:

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from app.domain.digits import number_text, number_texts
 from app.domain.problem import Problem
+from app.domain.program import Program
 from app.domain.run import Run
 from app.domain.secrets import redacted
 from app.ports.protocols import Store
@@ -21,6 +22,8 @@ from app.reports.folder import Drawn, draw, snapshot
 from app.reports.funnel import HEADINGS
 from app.reports.measured import MeasuredProgram, read_lineage
 from app.reports.page import code, fenced, page, row, rule
+from app.reports.patch import changes_of, patch_of
+from app.reports.program_files import file_tree
 from app.reports.summary import BestProgram, Summary, ValidatedProgram
 from app.reports.text import usd
 
@@ -33,7 +36,8 @@ class Step:
 
     Attributes:
       settled: Its admission.
-      diff: The lines that it changed of its first parent; the whole text of a seed.
+      diff: The lines that it changed of its first parent; the whole text of a seed, or its files'
+        names where it has several.
     """
 
     settled: Settled
@@ -72,18 +76,27 @@ def lineage(store: Store, run: Run, best: BestProgram) -> list[Step]:
     with store.begin() as tx:
         line = read_lineage(tx, run, best.measured.program, MOST_ANCESTORS)
         programs = [settled.program for settled in line if settled.program]
-        sources = {name: program.source for name, program in tx.programs.get(programs).items()}
-    steps, before = [], ""
+        known = tx.programs.get(programs)
+    steps: list[Step] = []
+    before: Program | None = None
     for settled in reversed(line):
-        source = sources[settled.program or ""]
-        steps.append(Step(settled, _diff(before, source) if before else source))
-        before = source
+        program = known[settled.program or ""]
+        steps.append(Step(settled, _diff(before, program) if before else _whole(program)))
+        before = program
     return steps
 
 
-def _diff(before: str, after: str) -> str:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=2)
-    return "\n".join(list(lines)[2:])
+def _whole(program: Program) -> str:
+    if program.path:
+        return "\n".join(file_tree([file.path for file in program.files], {}))
+    return program.source
+
+
+def _diff(before: Program, after: Program) -> str:
+    if after.path:
+        return patch_of(before, after)
+    old, new = before.source.splitlines(), after.source.splitlines()
+    return "\n".join(list(difflib.unified_diff(old, new, lineterm="", n=2))[2:])
 
 
 def _run(
@@ -131,7 +144,7 @@ def _run(
     if summary.validated:
         yield from section("Validation", lambda: _validation(summary))
     if best is not None:
-        yield from section("The best program", lambda: fenced(best.source, problem.language))
+        yield from section("The best program", lambda: _best(best.program, problem))
         yield from section(
             "Lineage of the best", lambda: _lineage(store, summary, best, problem.language)
         )
@@ -142,6 +155,20 @@ def _run(
         notices = "\n".join(map(redacted, summary.notices))
         yield from section("Notices", lambda: fenced(notices))
     yield from section("Settings", lambda: _settings(store, summary, problem))
+
+
+def _best(program: Program, problem: Problem) -> Iterator[str]:
+    """Yields the text of a program; of several files, how they differ from the first seed."""
+    if not program.path:
+        yield from fenced(program.source, problem.language)
+        return
+    changes = changes_of(problem.seeds[0], program)
+    marks = {change.path: change.kind for change in changes}
+    yield from fenced("\n".join(file_tree([file.path for file in program.files], marks)))
+    if changes:
+        yield from fenced("".join(change.patch for change in changes), "diff")
+    else:
+        yield from ("No file differs from the first start program.", "")
 
 
 def _lineage(store: Store, summary: Summary, best: BestProgram, language: str) -> Iterator[str]:

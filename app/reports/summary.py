@@ -8,7 +8,7 @@ from app.domain.digits import number_texts
 from app.domain.evaluation import Failure, fitness_names, merged_metrics
 from app.domain.events import Changed, EventKind, Noticed
 from app.domain.problem import Problem
-from app.domain.program import ProgramId
+from app.domain.program import Program, ProgramId
 from app.domain.remedies import Explanation
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import reason, share_of_budget
@@ -107,14 +107,20 @@ class BestProgram:
     """The result of a run: the fittest program by validation, where it has ended, else by search.
 
     Attributes:
+      program: Its files.
       settled: Its proposal; the ordinal of a seed is negative.
       validation: What validation measured of it; None where it did not choose it.
     """
 
     measured: MeasuredProgram
-    source: str
+    program: Program
     settled: Settled
     validation: MeasuredProgram | None = None
+
+    @property
+    def source(self) -> str:
+        """The text of its only file; of several files their texts, each below its path."""
+        return self.program.text
 
 
 UNMEASURED = (CutReason.DUPLICATE, CutReason.SIMILAR, CutReason.SAME_BEHAVIOUR)
@@ -291,9 +297,9 @@ def _best(tx: Transaction, run: Run, validated: Sequence[ValidatedProgram]) -> B
     best = chosen.admitted if chosen else tx.history.best(run.id)
     if best is None or best.program is None:
         return None
-    source = tx.programs.get([best.program])[best.program].source
+    program = tx.programs.get([best.program])[best.program]
     measured = measured_program(tx, run, best.program, best.fitness, verified=best.verified)
-    return BestProgram(measured, source, best, chosen.measured if chosen else None)
+    return BestProgram(measured, program, best, chosen.measured if chosen else None)
 
 
 _FIRST = 20

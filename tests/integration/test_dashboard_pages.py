@@ -282,6 +282,30 @@ def test_hostile_text_of_a_program_is_shown_as_text(visit: Visit, store: SqlStor
     assert visit.page.evaluate(overflow) <= 0
 
 
+def test_a_program_of_several_files_is_shown_as_a_tree_with_a_difference_for_each(
+    visit: Visit, store: SqlStore, run: Run
+):
+    first = {"src/main.py": "x = 0\n", "src/other.py": "y = 0\n", "params.json": "{}\n"}
+    parent = Program.of_files(first)
+    child = Program.of_files({**first, "src/main.py": "x = '<b>1</b>'\n"})
+    with store.begin() as tx:
+        tx.programs.put([parent, child])
+    settle(store, run, 0, 0, parent.id)
+    settle(store, run, 1, 1, child.id)
+    with psycopg.connect(address_of(store)) as connection:
+        connection.execute(
+            "UPDATE proposals SET parents = %s WHERE program = %s", ([parent.id], child.id)
+        )
+
+    main = visit.open(f"/run/{run.id}/program/{child.id[:16]}")
+
+    expect(main.get_by_role("region", name="Files")).to_contain_text("main.py  (changed)")
+    expect(main.get_by_role("region", name="Files")).not_to_contain_text("other.py  (changed)")
+    expect(main.get_by_role("region", name="Difference")).to_contain_text("+x = '<b>1</b>'")
+    main.get_by_text("params.json", exact=True).last.click()
+    expect(main.get_by_role("region", name="Source").first).to_be_visible()
+
+
 def test_thousands_of_proposals_are_drawn_and_the_page_answers(
     visit: Visit, store: SqlStore, run: Run
 ):

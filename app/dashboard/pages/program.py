@@ -1,7 +1,8 @@
 """The pages of a program and of a proposal: its text, what was asked, how it was measured."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from nicegui import ui
 
@@ -25,8 +26,15 @@ from app.dashboard.pages.text import diff_html, shown
 from app.domain.digits import number_text, number_texts
 from app.domain.run import Run
 from app.reports.metrics import MetricsRow
-from app.reports.program import ProgramDocument, ReplyDocument, TrialDocument
+from app.reports.patch import Change
+from app.reports.program import ProgramDocument, ReplyDocument, TrialDocument, agent_logs
+from app.reports.program_files import file_tree
 from app.reports.text import usd
+
+MOST_FILES = 100
+"""Files of a program whose texts a page shows; `/api` has all of them."""
+MOST_OPEN = 8
+"""Differences of files up to which all are open at first."""
 
 
 def add(sources: Sources) -> None:
@@ -72,6 +80,7 @@ async def _read_proposal(sources: Sources, run: Run, ordinal: int) -> None:
     _show_birth(tiles, born)
     if not born.program:
         say("No program came of it.", "grey")
+    _draw_logs(found.replies)
     _draw_replies(found.replies)
     if not found.replies:
         say("No model was asked for it, or its replies are not kept.", "grey")
@@ -85,21 +94,39 @@ async def _read(sources: Sources, run: Run, program: str, against: str) -> None:
         links([Link(run.name, f"/run/{run.id}"), Link("Archive", f"/run/{run.id}/archive")])
         return
     other, diff = against or next(iter(found.parents), ""), ""
+    changes: list[Change] = []
+    read, of = sources.reader, (run, other, found.program)
     if other:
         try:
-            diff = await asyncio.to_thread(sources.reader.diff, run, other, found.program)
+            if found.files:
+                changes = await asyncio.to_thread(read.changes, *of)
+            else:
+                diff = await asyncio.to_thread(read.diff, *of)
         except LookupError as error:
             say(shown(f"{error}, so there is nothing to compare with."), "notice")
     title = f"Difference to {against[:12]}" if against else "Difference to its parent"
     told_apart = (await sources.tail(run)).course.progress.told_apart
-    _draw(run, found, title, diff, told_apart)
+    _draw(run, found, _Difference(title, diff, changes), told_apart)
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """How a program differs from another one.
+
+    Attributes:
+      text: Of programs of one file; "" where there is nothing to show.
+      changes: Of programs of several files.
+    """
+
+    title: str
+    text: str
+    changes: Sequence[Change]
 
 
 def _draw(
     run: Run,
     program: ProgramDocument,
-    title: str,
-    diff: str,
+    difference: _Difference,
     told_apart: Sequence[float | None],
 ) -> None:
     base = f"/run/{run.id}"
@@ -124,11 +151,15 @@ def _draw(
         _show_birth(tiles, born)
     if program.fitness_names and program.fitness_names != ["combined_score"]:
         say(f"Fitness: the mean of {shown(', '.join(program.fitness_names[:20]))}.", "grey")
-    if diff:
-        heading(title)
-        text_block(diff_html(diff), markup=True, name=title)
-    heading("Source")
-    text_block(program.source, name="Source")
+    if difference.text:
+        heading(difference.title)
+        text_block(diff_html(difference.text), markup=True, name=difference.title)
+    if program.files:
+        _draw_files(program.files, difference)
+    else:
+        heading("Source")
+        text_block(program.source, name="Source")
+    _draw_logs(program.replies)
     _draw_trials(program.trials, (program.fitness, *told_apart))
     _draw_replies(program.replies)
     children = table(
@@ -148,6 +179,32 @@ def _draw(
             for child, of_child in zip(program.children, of_children, strict=True)
         ]
     )
+
+
+def _draw_files(files: Mapping[str, str], difference: _Difference) -> None:
+    """Draws the tree of a program's files, how each changed one differs, and their texts."""
+    changes = difference.changes
+    heading("Files")
+    marks = {change.path: change.kind for change in changes}
+    text_block("\n".join(file_tree(files, marks)), name="Files")
+    if changes:
+        heading(difference.title)
+    for change in changes[:MOST_FILES]:
+        with folded(f"{change.kind}: {shown(change.path)}", opened=len(changes) <= MOST_OPEN):
+            text_block(diff_html(change.difference), markup=True, name="Difference")
+    heading("Source")
+    for path, text in list(files.items())[:MOST_FILES]:
+        with folded(shown(path)):
+            text_block(text, name="Source")
+    if (more := max(len(files), len(changes)) - MOST_FILES) > 0:
+        say(f"… {more:,} more files: the source as text has all of them.", "grey")
+
+
+def _draw_logs(replies: Sequence[ReplyDocument]) -> None:
+    """Draws what agents printed, without the files that they left."""
+    for log in agent_logs(replies):
+        heading("Log of the agent")
+        text_block(log, name="Log of the agent")
 
 
 def _show_birth(tiles: Tiles, born: MetricsRow) -> None:

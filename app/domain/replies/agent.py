@@ -39,6 +39,12 @@ def agent_reply(status: str, output: str, left: LeftFiles) -> str:
     return f"{status}\n\n{output.strip()}\n\n{_MARK}\n{json.dumps(asdict(left))}\n"
 
 
+def agent_log(reply: str) -> str:
+    """Returns how an agent ended and what it printed: its reply without the files that it left."""
+    before, mark, whole = reply.rpartition(_MARK)
+    return (before if mark else whole).strip()
+
+
 def read_agent(reply: Completion, parent: Program, rules: EditRules, describe: Describe) -> Child:
     """Returns the child that an agent left, of its changes to files that evolve.
 

@@ -10,7 +10,9 @@ from app.client.notes import CommandError
 from app.config.layers import UsageError
 
 
-@pytest.mark.parametrize("name", ["best_program.rs", "metrics.csv", "evolution.png"])
+@pytest.mark.parametrize(
+    "name", ["best_program.rs", "best_program", "best.patch", "metrics.csv", "evolution.png"]
+)
 def test_a_folder_with_the_file_of_someone_else_is_refused_by_name(tmp_path: Path, name: str):
     (tmp_path / name).write_text("mine")
 

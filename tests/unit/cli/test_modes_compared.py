@@ -2,11 +2,14 @@
 
 import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
-from app.client.measuring import compare_modes, measure
+import pytest
+
+from app.client.measuring import comparable, compare_modes, measure
 from app.domain.evaluation import Failure, FailureKind, Trial
-from app.domain.problem import Job, Mode, Outcome
+from app.domain.problem import Folder, Job, Mode, Outcome
 from app.ports.protocols import NEVER, Stop
 from tests.engine.toy import ToySandbox, problem
 
@@ -66,3 +69,22 @@ def test_a_seed_that_fails_in_guarded_mode_alone_is_explained() -> None:
     assert (
         "failure is invalid_result (it could not be imported) in guarded and no failure in" in text
     )
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        (None, True),
+        (Folder(("main.py",), (8,), "main.py"), True),
+        (Folder(("main.py",), (8,)), False),
+        (Folder(("main.py",), (8,), "main.py", copied=True), False),
+    ],
+)
+def test_only_programs_that_guarded_mode_can_measure_are_compared(
+    folder: Folder | None, expected: bool
+) -> None:
+    toy = problem()
+    several = replace(
+        toy, prepare=lambda trial, programs: replace(toy.prepare(trial, programs), folder=folder)
+    )
+    assert comparable(several) is expected

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +16,7 @@ import app.cli.doctor_models
 import app.cli.evaluate
 import app.cli.export
 import app.cli.new
+import app.cli.program_folder
 import app.cli.run
 import app.cli.transfer
 import app.cli.up
@@ -34,6 +35,8 @@ from app.config.changes import fixed
 from app.config.layers import UsageError, from_assignments, from_environment, from_file
 from app.config.resolve import resolved
 from app.domain.evaluation import FailureKind
+from app.domain.problem import EditRules
+from app.domain.program import Program
 from app.domain.remedies import Commonest, explained
 from app.domain.run import RunState
 from app.domain.search.cohort import CutReason
@@ -121,6 +124,24 @@ def named(path: str, make: Callable[[Path], Any]) -> Path:
 def written(path: str) -> None:
     with app.cli.export.new_file(Path(path)):
         pass
+
+
+REPOSITORY = replace(
+    problem(),
+    seeds=(Program.of_files({"a.py": "x = 1\n", "b.json": "{}\n"}),),
+    edit=EditRules(evolve=("*.py", "b.json")),
+)
+
+
+def evolving(path: str) -> None:
+    """Reads the folder of a file, which was made."""
+    folder = named(path, Path.touch).parent
+    app.cli.program_folder.read_evolving(REPOSITORY, folder, "FILE")
+
+
+def best_written(path: str) -> None:
+    best = SimpleNamespace(program=Program("x = 1\n"), source="x = 1\n")
+    app.cli.export._write_best(cast(Any, best), path)
 
 
 def of_file(text: str) -> None:
@@ -250,6 +271,24 @@ ROWS = [
             lambda: app.cli.export._empty("new"),
             lambda: app.cli.export._empty(str(named("y/empty", Path.mkdir))),
         ],
+    ),
+    Row(
+        lambda: app.cli.export.require_several(problem(), begun(), "--patch"),
+        "Write the best one with `evoq export-best toy --out FILE`",
+        [
+            lambda: best_written("best.py"),
+            lambda: app.cli.export.require_several(REPOSITORY, begun(), "--patch"),
+        ],
+    ),
+    Row(
+        lambda: app.cli.program_folder.read_evolving(REPOSITORY, Path("absent"), "FILE"),
+        "Name a folder with files that evolve: *.py, b.json",
+        [lambda: evolving("with/a.py"), lambda: evolving("other/b.json")],
+    ),
+    Row(
+        lambda: evolving("above/notes.txt"),
+        "Name the folder in which these patterns match files: *.py, b.json",
+        [lambda: evolving("above/root/a.py")],
     ),
     Row(
         lambda: written(str(named("file", Path.touch))),
@@ -556,6 +595,7 @@ OTHERWISE = {
         app.cli.export,
         app.client.local_state,
         app.cli.new,
+        app.cli.program_folder,
         app.cli.run,
         app.client.target,
         app.cli.transfer,

@@ -152,7 +152,7 @@ ROWS = [
             "{}/large.bin,{}/other.bin",
             replace(DATA, files={**DATA.files, "large.bin": LARGE - 9, "other.bin": 99}),
         ),
-        "A problem has at most 2000 files and 64 MiB",
+        "A problem has at most 4000 files and 64 MiB",
         [
             option(
                 "mounts",

@@ -381,6 +381,8 @@ ELSEWHERE: Mapping[str, str] = {
     "runs no programs: `evoq play": "tests/unit/cli/test_play.py::test_person_and_program_move_in_"
     "turn_until_the_game_is_over",
     "Use its objects": IN_COMPATIBLE_MODE,
+    "those of OpenEvolve have one": "tests/engine/test_programs_of_files.py::test_a_checkpoint_is_"
+    "refused_and_folders_are_written_in_its_place",
 }
 """The beginning of an advice to the test that carries it out."""
 
@@ -402,6 +404,7 @@ COLLECTED = {
     *("app.cli.doctor_models", "app.cli.doctor_services"),
     *("app.cli.evaluate", "app.cli.export", "app.client.local_model", "app.client.local_state"),
     *("app.cli.mock_llm", "app.cli.new", "app.cli.errors", "app.cli.prompt"),
+    "app.cli.program_folder",
     *("app.client.setting_layers", "app.client.adjustments", "app.client.requirements"),
     *(
         "app.cli.run",

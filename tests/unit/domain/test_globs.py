@@ -21,6 +21,11 @@ from app.domain.source.globs import matches
         ("params.json", "paramsxjson", False),
         ("a?.py", "ab.py", True),
         ("a[1].py", "a[1].py", True),
+        ("src/**/*.py", "src/../../a.py", False),
+        ("**/*.py", "/etc/a.py", False),
+        ("src/**", "src/./a.py", False),
+        ("**/*", ".git/hooks/pre-commit", False),
+        ("*.py", "a.py\n+++ b/other.py", False),
     ],
 )
 def test_a_pattern_matches_whole_paths(pattern: str, path: str, expected: bool) -> None:

@@ -53,6 +53,13 @@ def test_a_file_that_appeared_where_one_is_added_is_a_conflict(folder: Path) -> 
     assert (folder / "a.py").read_text() == "x = 1\n"
 
 
+def test_a_path_that_leads_out_of_the_folder_is_refused(folder: Path) -> None:
+    forged = Program.of_files({**BEFORE, "deep/../../mine.py": "x = 1\n"})
+    with pytest.raises(ValueError, match="may have no file at"):
+        commit_program(folder, Program.of_files(BEFORE), forged)
+    assert not (folder.parent / "mine.py").exists()
+
+
 def test_a_folder_that_has_the_program_already_is_left_as_it_is(folder: Path) -> None:
     commit(folder)
     assert commit(folder) == []

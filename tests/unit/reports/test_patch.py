@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.program import Program
-from app.reports.patch import patch_of
+from app.reports.patch import changes_of, patch_of
 
 BEFORE = {
     "a.py": "one\ntwo\nthree\n",
@@ -53,3 +53,18 @@ def test_git_applies_a_patch(tmp_path: Path, after: dict[str, str]) -> None:
 
 def test_equal_programs_have_an_empty_patch() -> None:
     assert patch_of(Program.of_files(BEFORE), Program.of_files(BEFORE)) == ""
+
+
+def test_each_change_has_its_kind_and_a_difference_without_lines_of_git() -> None:
+    after = {**BEFORE, "a.py": "one\n2\nthree\n", "empty.py": "", "new.py": "x = 1\n"}
+    del after["c.json"]
+    changes = changes_of(Program.of_files(BEFORE), Program.of_files(after))
+    assert [(change.path, change.kind) for change in changes] == [
+        ("a.py", "changed"),
+        ("c.json", "removed"),
+        ("empty.py", "added"),
+        ("new.py", "added"),
+    ]
+    assert changes[0].difference.splitlines()[:2] == ["--- a/a.py", "+++ b/a.py"]
+    assert changes[2].difference == ""
+    assert changes[3].difference.splitlines()[2:] == ["@@ -0,0 +1 @@", "+x = 1"]

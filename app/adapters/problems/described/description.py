@@ -228,6 +228,10 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **Description.model_json_schema(),
+        "anyOf": [
+            {"required": ["seeds"], "properties": {"seeds": {"minProperties": 1}}},
+            {"required": ["program"]},
+        ],
     }
 
 

@@ -14,8 +14,10 @@ from app.adapters.problems import load
 from app.adapters.problems.building import MOST_TRIALS
 from app.adapters.problems.described.description import (
     FILE,
+    BuildSection,
     Description,
     GameSection,
+    ProgramSection,
     StageSection,
     ValidationSection,
     schema,
@@ -209,8 +211,8 @@ def fits(value: Any, rule: dict[str, Any], of: dict[str, Any]) -> bool:
     """Returns whether a value fits a JSON Schema, of the keywords that `schema()` uses."""
     if "$ref" in rule:
         return fits(value, of["$defs"][rule["$ref"].rpartition("/")[2]], of)
-    if "anyOf" in rule:
-        return any(fits(value, one, of) for one in rule["anyOf"])
+    if "anyOf" in rule and not any(fits(value, one, of) for one in rule["anyOf"]):
+        return False
     if "enum" in rule and value not in rule["enum"]:
         return False
     if "type" in rule:
@@ -242,6 +244,9 @@ def fits(value: Any, rule: dict[str, Any], of: dict[str, Any]) -> bool:
     [
         ("", True),
         ("validation: {name: v, seconds: 7, references: {a: a.py}}\n", True),
+        ("program: {root: root, evolve: []}\n", False),
+        ("program: {root: root, evolve: ['*.py'], build: {command: []}}\n", False),
+        ("program: {root: root, evolve: ['*.py'], new_files: -1}\n", False),
         ("axes: [{name: length, bins: 4, low: 0, high: 9}]\n", True),
         ("settings: {search.islands: 3}\nmode: guarded\nplayers: 1\n", True),
         ("stage: 3\n", False),
@@ -288,6 +293,7 @@ def test_every_key_is_described_in_the_documents():
 
 
 WORDS = {
+    "seeds": "required without `program`",
     "stages.gate": "none",
     "stages.together": f"from {MOST_TRIALS + 1} cases on",
     "validation.evaluator": "that of the stages",
@@ -319,6 +325,8 @@ def test_every_default_of_the_documents_is_that_of_the_code():
         "": Description,
         "stages.": StageSection,
         "validation.": ValidationSection,
+        "program.": ProgramSection,
+        "build.": BuildSection,
         "game.": GameSection,
     }
     page = (ROOT / "docs/problem-yaml.md").read_text().replace("as of a stage", "")
@@ -341,3 +349,10 @@ def test_the_example_of_the_documents_can_be_read():
     [example] = [part for part in text.split("```") if part.startswith("yaml\n")]
 
     assert Description.model_validate(yaml.safe_load(example.removeprefix("yaml\n")))
+
+
+def test_a_program_of_several_files_needs_no_seed():
+    document = {"program": {"root": "library", "evolve": ["*.py"]}, "stages": [{"name": "a"}]}
+
+    assert fits(document, schema(), schema())
+    assert Description.model_validate(document).seeds == {}
