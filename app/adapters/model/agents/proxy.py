@@ -23,10 +23,10 @@ _ANSWERED = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/me
 _ASKED = ("/v1/models",)
 _LONGEST_REPLY = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Fields of a request that bound its reply, which is no longer than the tokens that are left."""
-_SEVERAL_REPLIES = {"n", "best_of"}
-"""Fields of a request that ask for several replies: an agent gets one."""
+_LEFT_OUT = {"n", "best_of", "background", "service_tier"}
+"""Fields of a request that ask for several replies, for one that is not counted, or a dearer one."""
 _BOUND_BY = {"/v1/responses": "max_output_tokens"}
-"""Field that bounds a reply where a request has none, by path; `max_tokens` for the others."""
+"""The field of these that an endpoint reads, by path; `max_tokens` for the others."""
 TRY = "/evoq/try"
 _MOST_BODY_BYTES = 16 << 20
 _MOST_CONNECTIONS = 16
@@ -281,10 +281,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self, upstream: Upstream, path: str, body: dict[str, Any]) -> None:
         body = {**body, "model": upstream.model}
-        for name in _SEVERAL_REPLIES & body.keys():
+        for name in _LEFT_OUT & body.keys():
             del body[name]
         if body.get("stream") and path in ("/v1/chat/completions", "/v1/completions"):
-            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+            options = body.get("stream_options")
+            given = options if isinstance(options, dict) else {}
+            body["stream_options"] = {**given, "include_usage": True}
         account, text = self._proxy.account, json.dumps(body)
         asked = [body.pop(name) for name in _LONGEST_REPLY if name in body]
         bounds = [each for each in asked if type(each) is int]
