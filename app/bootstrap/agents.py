@@ -6,8 +6,6 @@ from functools import partial
 from typing import Any
 
 from app.adapters.locked_folders import remove_left_folders
-from app.adapters.model.agents.model import PREFIX, AgentCommand, AgentModel
-from app.adapters.model.agents.proxy import Upstream
 from app.adapters.model.providers.presets import reasons
 from app.adapters.model.providers.spec import ModelSpec, model_spec
 from app.adapters.sandbox.agent_command import run_agent_command
@@ -19,12 +17,12 @@ from app.domain.problem import Problem, ProblemDigest
 from app.domain.program import Program
 from app.domain.prompting.feedback import failure_text
 from app.domain.run import Run
-from app.ports.protocols import Misconfigured, Sandbox
+from app.ports.protocols import LanguageModel, Misconfigured, Sandbox
 
 
 def agents(
     problem: Callable[[ProblemDigest], Problem], sandbox: Sandbox
-) -> Callable[[Run], AgentModel | None]:
+) -> Callable[[Run], LanguageModel | None]:
     """Returns what gives the agent of a run; None for a run without one.
 
     Args:
@@ -32,13 +30,17 @@ def agents(
       sandbox: Measures drafts.
     """
 
-    def agent_of(run: Run) -> AgentModel | None:
+    def agent_of(run: Run) -> LanguageModel | None:
         if AGENT.name not in run.operators:
             return None
         settings = stored_settings(run.settings)
         agent, of_run = settings.agent, problem(run.problem)
         if not agent.command:
             raise Misconfigured("the operator `agent` has no command: set agent.command")
+        # Half a second, for runs with agents.
+        from app.adapters.model.agents.model import PREFIX, AgentCommand, AgentModel
+        from app.adapters.model.agents.proxy import Upstream
+
         remove_left_folders(PREFIX)
         choices = settings.llm.models_of(Role.AGENT) if agent.network else []
         spec = model_spec(choices[0], os.environ.get) if choices else None
@@ -59,16 +61,16 @@ def agents(
             ),
             run_agent_command,
             of_run.fixed,
-            _upstream(spec, choices[0].max_tokens) if spec else None,
+            Upstream(
+                spec.base_url, spec.name, spec.api_key, choices[0].max_tokens, reasons(spec.name)
+            )
+            if spec
+            else None,
             partial(_price, spec),
             partial(_tried, of_run, sandbox, run) if of_run.players == 1 and agent.tries else None,
         )
 
     return agent_of
-
-
-def _upstream(spec: ModelSpec, longest_reply: int | None) -> Upstream:
-    return Upstream(spec.base_url, spec.name, spec.api_key, longest_reply, reasons(spec.name))
 
 
 def _price(spec: ModelSpec | None, prompt: int, completion: int) -> float | None:

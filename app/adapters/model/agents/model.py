@@ -130,7 +130,8 @@ class AgentModel:
             except (Stopped, Misconfigured) as error:
                 if account.used:
                     # The tokens of an agent that was ended are booked with its reply.
-                    replies[place] = self._completion(prompt, account, str(error), OVERDUE)
+                    text = agent_reply(str(error), "", LeftFiles({}))
+                    replies[place] = self._completion(prompt, account, text, OVERDUE)
                 error.answered = replies
                 raise
         return [replies[place] for place in range(len(prompts))]

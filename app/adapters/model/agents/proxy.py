@@ -24,7 +24,7 @@ _ASKED = ("/v1/models",)
 _LONGEST_REPLY = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Fields of a request that bound its reply, which is no longer than the tokens that are left."""
 _LEFT_OUT = {"n", "best_of", "background", "service_tier"}
-"""Fields of a request that ask for several replies, for one that is not counted, or a dearer one."""
+"""Fields of a request that ask for several replies, one that is not counted, or a dearer one."""
 _BOUND_BY = {"/v1/responses": "max_output_tokens"}
 """The field of these that an endpoint reads, by path; `max_tokens` for the others."""
 TRY = "/evoq/try"
