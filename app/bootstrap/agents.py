@@ -13,7 +13,7 @@ from app.config.settings import stored_settings
 from app.domain.evaluation import fitness, merged_metrics
 from app.domain.operator import FailedChild, Role
 from app.domain.operators.agent import AGENT
-from app.domain.problem import Problem, ProblemDigest
+from app.domain.problem import Problem
 from app.domain.program import Program
 from app.domain.prompting.feedback import failure_text
 from app.domain.run import Run
@@ -21,12 +21,12 @@ from app.ports.protocols import LanguageModel, Misconfigured, Sandbox
 
 
 def agents(
-    problem: Callable[[ProblemDigest], Problem], sandbox: Sandbox
+    problem: Callable[[Run], Problem], sandbox: Sandbox
 ) -> Callable[[Run], LanguageModel | None]:
     """Returns what gives the agent of a run; None for a run without one.
 
     Args:
-      problem: Returns a problem by its digest.
+      problem: Returns the problem of a run, with the limits that the run has now.
       sandbox: Measures drafts.
     """
 
@@ -34,7 +34,7 @@ def agents(
         if AGENT.name not in run.operators:
             return None
         settings = stored_settings(run.settings)
-        agent, of_run = settings.agent, problem(run.problem)
+        agent, of_run = settings.agent, problem(run)
         if not agent.command:
             raise Misconfigured("the operator `agent` has no command: set agent.command")
         # Half a second, for runs with agents.

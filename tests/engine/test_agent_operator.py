@@ -209,7 +209,7 @@ def begun(ctx: Context, toy: Problem, new: NewSettings) -> tuple[Context, Run]:
     )
     ctx = replace(
         ctx,
-        model=Models(ctx.store, agent=agents(lambda digest: toy, ctx.sandbox)),
+        model=Models(ctx.store, agent=agents(lambda run: toy, ctx.sandbox)),
         problem=lambda digest: toy,
         operators={**ctx.operators, AGENT.name: AGENT},
     )
