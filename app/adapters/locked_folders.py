@@ -9,6 +9,7 @@ import fcntl
 import glob
 import os
 import shutil
+import subprocess
 import tempfile
 
 
@@ -42,7 +43,7 @@ class LockedFolder:
 
     def remove(self) -> None:
         """Removes it with all it contains."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        _remove(self.folder)
         os.close(self._lock)
 
 
@@ -53,8 +54,18 @@ def remove_left_folders(prefix: str) -> None:
         with contextlib.suppress(OSError):
             lock = _lock_folder(folder)
             if lock is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
                 os.close(lock)
+
+
+def _remove(folder: str) -> None:
+    """Removes a folder, however deep its folders are nested, and whatever modes they have."""
+    # Before 3.13 Python descends by recursion.
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):
+        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", folder], check=False, stderr=subprocess.DEVNULL)
 
 
 def _lock_folder(folder: str) -> int | None:

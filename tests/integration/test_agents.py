@@ -356,6 +356,39 @@ time.sleep(60)
     assert "wrote more than 32 MiB" in reply.text
 
 
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("while True:\n    os.mkdir('d')\n    os.chdir('d')\n", "wrote more than 32 MiB"),
+        ("for n in range(9_000):\n    open(str(n), 'w').close()\ntime.sleep(60)", "wrote more"),
+    ],
+    ids=["nested", "many"],
+)
+def test_an_agent_cannot_make_folders_or_files_without_end(
+    monkeypatch: pytest.MonkeyPatch, script: str, why: str
+) -> None:
+    monkeypatch.setattr(agent_command, "_LIMITS", CommandLimits(1024, 8 << 20, 32 << 20, 256, 64))
+    before = agent_folders()
+    reply = completed(model(f"import os, time\n{script}"))
+    assert reply.finish == OVERDUE
+    assert why in reply.text
+    assert agent_folders() == before
+
+
+def test_folders_that_cannot_be_read_are_removed_and_keep_the_rest() -> None:
+    before = agent_folders()
+    script = """import os
+open("src/a.py", "w").write("x = 4\\n")
+os.makedirs("secret/inside")
+os.chmod("secret", 0)
+for _ in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+"""
+    assert isinstance(child(completed(model(script))), Offspring)
+    assert agent_folders() == before
+
+
 def test_an_agent_starts_no_more_processes_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_command, "_LIMITS", CommandLimits(1024, 8 << 20, 64 << 20, 256, 20))
     script = """from subprocess import Popen

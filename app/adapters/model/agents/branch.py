@@ -118,22 +118,27 @@ class AgentBranch:
         waiting = [""] if stat.S_ISDIR(os.lstat(self.folder).st_mode) else []
         while waiting:
             prefix = waiting.pop()
-            with os.scandir(self.folder / prefix) as entries:
-                for entry in sorted(entries, key=lambda each: each.name):
-                    path, count = f"{prefix}{entry.name}", count + 1
-                    if count > _MOST_FILES:
-                        return LeftFiles({}, (), (f"more than {_MOST_FILES} files were left",))
-                    if entry.is_dir(follow_symlinks=False):
-                        if entry.name not in _LEFT_OUT:
-                            waiting.append(f"{path}/")
-                        continue
-                    seen.add(path)
-                    text = self._text(path, refused)
-                    if text is not None:
-                        total += len(text)
-                        found[path] = text
-                    if total > _MOST_BYTES:
-                        return LeftFiles({}, (), (f"more than {_MOST_BYTES} bytes were changed",))
+            try:
+                with os.scandir(self.folder / prefix) as entries:
+                    found_here = sorted(entries, key=lambda each: each.name)
+            except OSError:
+                refused.append(f"{prefix}: cannot be read")
+                continue
+            for entry in found_here:
+                path, count = f"{prefix}{entry.name}", count + 1
+                if count > _MOST_FILES:
+                    return LeftFiles({}, (), (f"more than {_MOST_FILES} files were left",))
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in _LEFT_OUT:
+                        waiting.append(f"{path}/")
+                    continue
+                seen.add(path)
+                text = self._text(path, refused)
+                if text is not None:
+                    total += len(text)
+                    found[path] = text
+                if total > _MOST_BYTES:
+                    return LeftFiles({}, (), (f"more than {_MOST_BYTES} bytes were changed",))
         removed = tuple(sorted(self.files.keys() - seen))
         return LeftFiles(found, removed, tuple(refused))
 
