@@ -450,6 +450,7 @@ with socket.create_connection((host, int(port))) as connection:
         "import os; os.rename('src', 'old'); os.symlink('/etc', 'src')",
         "open('src/a.py', 'wb').write(b'\\xff\\xfe\\x00')",
         "open('src/a.py', 'w').write('x = 1 #' + 'x' * (2 << 20))",
+        "open(b'src/bad\\xff.py', 'w').write('z = 1\\n')",
         "import os; os.link('src/b.py', 'src/a2.py'); os.replace('src/a2.py', 'src/a.py')",
     ],
 )

@@ -17,6 +17,7 @@ _TOOLS = "tools"
 _MOST_FILE_BYTES = 1 << 20
 _MOST_BYTES = 8 << 20
 _MOST_FILES = 10_000
+_MOST_REFUSED = 100
 _LEFT_OUT = (".git", "__pycache__", "node_modules", ".venv", ".aider.tags.cache.v4")
 
 _TRY = f'''\
@@ -128,6 +129,9 @@ class AgentBranch:
                 path, count = f"{prefix}{entry.name}", count + 1
                 if count > _MOST_FILES:
                     return LeftFiles({}, (), (f"more than {_MOST_FILES} files were left",))
+                if not entry.name.isprintable():
+                    refused.append(f"{ascii(path)}: its name has characters that are not printable")
+                    continue
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name not in _LEFT_OUT:
                         waiting.append(f"{path}/")
@@ -140,7 +144,7 @@ class AgentBranch:
                 if total > _MOST_BYTES:
                     return LeftFiles({}, (), (f"more than {_MOST_BYTES} bytes were changed",))
         removed = tuple(sorted(self.files.keys() - seen))
-        return LeftFiles(found, removed, tuple(refused))
+        return LeftFiles(found, removed, tuple(refused[:_MOST_REFUSED]))
 
     def _text(self, path: str, refused: list[str]) -> str | None:
         """Returns the text of a file if it changed; None for one that did not or is none."""
