@@ -446,6 +446,7 @@ with socket.create_connection((host, int(port))) as connection:
     [
         "import os; os.unlink('src/a.py'); os.symlink('/etc/passwd', 'src/a.py')",
         "import os; os.rename('../repository', '../old'); os.symlink('/etc', '../repository')",
+        "import os; os.rename('../repository', '../old')",
         "import os; os.unlink('src/a.py'); os.mkfifo('src/a.py')",
         "import os; os.rename('src', 'old'); os.symlink('/etc', 'src')",
         "open('src/a.py', 'wb').write(b'\\xff\\xfe\\x00')",

@@ -115,8 +115,8 @@ class AgentBranch:
         seen: set[str] = set()
         refused: list[str] = []
         total = count = 0
-        # The agent may have put a link in the place of the folder.
-        waiting = [""] if stat.S_ISDIR(os.lstat(self.folder).st_mode) else []
+        # The agent may have removed the folder, or put a link in its place.
+        waiting = [""] if self.folder.is_dir() and not self.folder.is_symlink() else []
         while waiting:
             prefix = waiting.pop()
             try:
@@ -130,7 +130,7 @@ class AgentBranch:
                 if count > _MOST_FILES:
                     return LeftFiles({}, (), (f"more than {_MOST_FILES} files were left",))
                 if not entry.name.isprintable():
-                    refused.append(f"{ascii(path)}: its name has characters that are not printable")
+                    refused.append(f"{path!a}: its name has characters that are not printable")
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name not in _LEFT_OUT:
