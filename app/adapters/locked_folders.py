@@ -63,8 +63,8 @@ def _remove(folder: str) -> None:
     # Before 3.13 Python descends by recursion.
     with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
-    if os.path.lexists(folder):
-        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+    for command in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if os.path.lexists(folder):
             subprocess.run([*command, "--", folder], check=False, stderr=subprocess.DEVNULL)
 
 

@@ -255,7 +255,10 @@ def test_a_failure_has_the_output_of_its_agent(ctx: Context) -> None:
 
     [failed] = failures(ctx, run)
     assert failed["failure"] == "unchanged"
-    assert "There is nothing to do." in failed["detail"]
+    with ctx.store.begin() as tx:
+        found = tx.history.usual_failure(run.id, "unchanged", 1)
+    assert found is not None
+    assert "There is nothing to do." in found.newest
 
 
 def test_where_nothing_isolates_the_run_is_paused_with_the_remedy(
@@ -305,15 +308,16 @@ def test_an_agent_has_its_draft_measured(ctx: Context) -> None:
         "import subprocess\n"
         "print(subprocess.run(['evoq', 'try'], capture_output=True, text=True))\n"
     )
+    ctx = replace(ctx, executor=RecordedMessages())
     ctx, run = begun(ctx, problem(), NewSettings(script, proposals=1))
+    message = proposed(ctx, run)
 
-    run = ended(ctx, run)
+    steps.generate(ctx, *message)
 
     with ctx.store.begin() as tx:
-        [event] = tx.events.read(run.id, kinds=(EventKind.PLANNED,))[-1:]
-        text = operator_replies(tx, event.data["cohort"])
-    assert "score" in str(text)
-    assert "tries_left" in str(text)
+        text = str(operator_replies(tx, *message))
+    assert '"score": -2.89' in text
+    assert '"tries_left": 2' in text
 
 
 def test_an_agent_holds_no_place_at_a_model(ctx: Context) -> None:

@@ -206,7 +206,7 @@ class AgentModel:
                 f"\nThe command `evoq try` measures the files as they are, and prints the score or "
                 f"the failure. It may be called {self.agent.tries} times.\n"
             )
-        return f"{prompt.system}\n\n{prompt.user}{tries}"
+        return "\n\n".join(filter(None, (prompt.system, prompt.user))) + tries
 
     def _filled(self, branch: AgentBranch, prompt: Prompt) -> list[str]:
         values = {
