@@ -123,7 +123,7 @@ class Prompt:
     shortest: bool = False
     form: ReplyForm | None = None
     warmer: float = 0.0
-    program: Program | None = None
+    program: Program | None = field(default=None, repr=False)
 
     @property
     def digest(self) -> str:
