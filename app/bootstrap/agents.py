@@ -5,40 +5,46 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from app.adapters.model.agents.model import AgentCommand, AgentModel
-from app.adapters.model.agents.proxy import Upstream
+from app.adapters.locked_folders import remove_left_folders
+from app.adapters.model.providers.presets import reasons
 from app.adapters.model.providers.spec import ModelSpec, model_spec
 from app.adapters.sandbox.agent_command import run_agent_command
 from app.config.settings import stored_settings
 from app.domain.evaluation import fitness, merged_metrics
 from app.domain.operator import FailedChild, Role
-from app.domain.problem import Problem, ProblemDigest
+from app.domain.operators.agent import AGENT
+from app.domain.problem import Problem
 from app.domain.program import Program
 from app.domain.prompting.feedback import failure_text
 from app.domain.run import Run
-from app.ports.protocols import Misconfigured, Sandbox
+from app.ports.protocols import LanguageModel, Misconfigured, Sandbox
 
 
 def agents(
-    problem: Callable[[ProblemDigest], Problem], sandbox: Sandbox
-) -> Callable[[Run], AgentModel | None]:
+    problem: Callable[[Run], Problem], sandbox: Sandbox
+) -> Callable[[Run], LanguageModel | None]:
     """Returns what gives the agent of a run; None for a run without one.
 
     Args:
-      problem: Returns a problem by its digest.
+      problem: Returns the problem of a run, with the limits that the run has now.
       sandbox: Measures drafts.
     """
 
-    def agent_of(run: Run) -> AgentModel | None:
-        section = run.settings.get("agent")
-        if not section or not section.get("command"):
+    def agent_of(run: Run) -> LanguageModel | None:
+        if AGENT.name not in run.operators:
             return None
         settings = stored_settings(run.settings)
-        agent, of_run = settings.agent, problem(run.problem)
-        assert agent.command is not None
-        choices = settings.llm.models_of(Role.AGENT) or settings.llm.models_of(Role.GENERATOR)
+        agent, of_run = settings.agent, problem(run)
+        if not agent.command:
+            raise Misconfigured("the operator `agent` has no command: set agent.command")
+        # Half a second, for runs with agents.
+        from app.adapters.model.agents.model import PREFIX, AgentCommand, AgentModel
+        from app.adapters.model.agents.proxy import Upstream
+
+        remove_left_folders(PREFIX)
+        choices = settings.llm.models_of(Role.AGENT) if agent.network else []
         spec = model_spec(choices[0], os.environ.get) if choices else None
-        if agent.network and spec is not None and not spec.over_http:
+        if spec is not None and not spec.over_http:
             raise Misconfigured(
                 f"the model {spec.name!r} has no address that an agent could ask: name one with an "
                 f"address in llm.roles.agent.model, or set agent.network=false"
@@ -48,14 +54,18 @@ def agents(
                 command=tuple(agent.command),
                 seconds=agent.seconds,
                 tokens=agent.tokens,
-                network=agent.network and spec is not None,
+                network=agent.network,
                 visible=tuple(agent.visible),
                 tries=agent.tries,
                 environment=agent.environment,
             ),
             run_agent_command,
             of_run.fixed,
-            Upstream(spec.base_url, spec.name, spec.api_key) if spec else None,
+            Upstream(
+                spec.base_url, spec.name, spec.api_key, choices[0].max_tokens, reasons(spec.name)
+            )
+            if spec
+            else None,
             partial(_price, spec),
             partial(_tried, of_run, sandbox, run) if of_run.players == 1 and agent.tries else None,
         )

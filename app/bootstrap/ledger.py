@@ -68,7 +68,7 @@ def context(
     """
     pace = queue or QueueSettings()
     problems = ProblemCatalogue(store)
-    models = Models(store, engine, process_limits(settings), agents(problems, sandbox))
+    models = Models(store, engine, process_limits(settings), agents(problems.limited, sandbox))
     leases = LeaseRenewer(store, pace.lease_seconds, listen) if keep_leases else None
     return Context(
         store=store,

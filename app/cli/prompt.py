@@ -149,7 +149,7 @@ def _of_run(
 
 def _operator(name: str | None, mix: Mapping[str, float]) -> Operator:
     """Returns the operator of that name; without one, the mix's heaviest that asks a model."""
-    known = {name: operator for name, operator in operators(ask).items() if operator.asks_model}
+    known = {name: operator for name, operator in operators(ask).items() if operator.prompts}
     heaviest = sorted(mix, key=lambda name: -mix[name])
     chosen = name or next((name for name in heaviest if name in known), _DEFAULT_OPERATOR)
     if chosen not in known:

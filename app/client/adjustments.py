@@ -21,6 +21,7 @@ from app.config.resolve import PROBLEMS_OWN, Resolved
 from app.config.rules import inside_settings
 from app.config.settings import RunSettings
 from app.domain.operators import operators as every_operator
+from app.domain.operators.agent import AGENT
 from app.domain.problem import Problem
 
 A_DAY_SECONDS = 86_400.0
@@ -83,6 +84,9 @@ def without_operators_of_models(resolution: Resolved) -> RunSettings:
     """Returns the settings without operators that only the problem names, where no model is."""
     settings = resolution.settings
     if resolution.sources.get("search.operators") != PROBLEMS_OWN or settings.llm.mix:
+        return settings
+    # Agents that ask no model make children all the same.
+    if AGENT.name in (settings.search.operators or {}) and not settings.agent.network:
         return settings
     search = replace(settings.search, operators=None)
     return settings.model_copy(update={"search": search})

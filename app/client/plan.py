@@ -28,6 +28,7 @@ from app.config.resolve import PROBLEMS_OWN, Resolved, resolved
 from app.config.rules import islands_of
 from app.config.settings import RunSettings
 from app.domain.operators import operators as every_operator
+from app.domain.operators.agent import AGENT
 from app.domain.operators.complete import COMPLETE
 from app.domain.problem import Axis, Problem
 from app.domain.search.back_pressure import SMALL, InFlightLimits
@@ -119,7 +120,8 @@ def plan_run(
     resolution, added = with_asked_roles(resolution, [known[name] for name in used])
     notices += added
     settings = resolution.settings
-    notices += models_elsewhere(settings.llm) if asks or settings.llm.feedback else []
+    named = asks or AGENT.name in used or settings.llm.feedback
+    notices += models_elsewhere(settings.llm) if named else []
     if COMPLETE.name in used:
         settings = with_function(problem, settings)
     require_possible(problem, settings, resolution.sources, used, asks=asks)

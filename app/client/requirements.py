@@ -8,6 +8,7 @@ from app.adapters.tuning.cma import ask
 from app.client.adjustments import operator_mix, without_keyless_models, without_operators_of_models
 from app.client.setting_layers import SettingLayers
 from app.config.checks import (
+    require_agent,
     require_bounds,
     require_gates,
     require_mix,
@@ -83,20 +84,16 @@ def require_possible(
       asks: Whether one of them asks a model.
     """
     require_mix(settings, asks=asks)
-    if asks or settings.llm.feedback:
+    agents = AGENT.name in used and settings.agent.network
+    if asks or agents or settings.llm.feedback:
         shortest = min(estimated(seed.source) for seed in problem.seeds)
         require_bounds(settings.budget, settings.llm, shortest if asks else 0)
         require_refining(settings)
+    if AGENT.name in used:
+        require_agent(settings)
     require_gates(settings, problem)
     require_players(settings, problem)
     require_nesting(settings, sources)
-    if AGENT.name in used and not settings.agent.command:
-        raise UsageError(
-            "the operator `agent` has no command to run",
-            where="search.operators",
-            value=", ".join(sorted(used)),
-            remedy='Give one, as --set \'agent.command=["my-agent", "{task}"]\': docs/agents.md.',
-        )
     if nested := inside_settings(settings):
         require_players(nested, problem)
     if COMPLETE.name in used:
@@ -141,7 +138,7 @@ def _why_unchangeable(problem: Problem, settings: RunSettings) -> str:
     mix.pop(SEARCH.name, None)
     # This order tries `mutate` before `tune`.
     mixed = [known[name] for name in sorted(mix)]
-    if any(operator.asks_model for operator in mixed):
+    if any(operator.prompts for operator in mixed):
         return ""
     rules = rules_of(settings.search.strategy, settings.model_dump(mode="json"))
     reasons: dict[str, None] = {}

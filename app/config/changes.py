@@ -3,7 +3,13 @@
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 
-from app.config.checks import require_asked_roles, require_bounds, require_mix, require_refining
+from app.config.checks import (
+    require_agent,
+    require_asked_roles,
+    require_bounds,
+    require_mix,
+    require_refining,
+)
 from app.config.layers import ADDRESSES, Choices, UsageError
 from app.config.mix import operators, require_function
 from app.config.resolve import with_values
@@ -176,9 +182,12 @@ def _require_consistent(
     used = [known[name] for name in names]
     asks = any(operator.asks_model for operator in used)
     require_mix(after, asks=asks)
-    if asks or after.llm.feedback:
+    agents = any(operator.agent for operator in used)
+    if asks or (agents and after.agent.network) or after.llm.feedback:
         require_bounds(after.budget, after.llm)
         require_refining(after)
+    if agents:
+        require_agent(after)
     added = {role: own for role, own in after.llm.roles.items() if role not in before.llm.roles}
     require_asked_roles(after, added, used)
     if COMPLETE.name in names:

@@ -68,6 +68,34 @@ def require_bounds(budget: Budget, llm: ModelSettings, prompt_tokens: int = 0) -
             )
 
 
+def require_agent(settings: RunSettings) -> None:
+    """Makes sure that a run's agents have a command, and that its caps have room for one of them.
+
+    Raises:
+      UsageError: There is no command, or one agent may take more.
+    """
+    if not settings.agent.command:
+        raise UsageError(
+            "the operator `agent` has no command to run",
+            where="search.operators",
+            value="agent",
+            remedy='Give one, as --set \'agent.command=["my-agent", "{task}"]\': docs/agents.md.',
+        )
+    tokens = settings.agent.tokens if settings.agent.network else 0
+    each = settings.llm.price_ceiling.of_tokens(tokens)
+    for name, cap, price in (
+        ("tokens", settings.budget.tokens, each.tokens),
+        ("cost_usd", settings.budget.cost_usd, each.cost_usd),
+    ):
+        if cap is not None and cap < price:
+            raise UsageError(
+                f"one agent may take {price:g}, so none could be started",
+                where=f"budget.{name}",
+                value=f"{cap:g}",
+                remedy=f"Raise it, or lower agent.tokens ({settings.agent.tokens}).",
+            )
+
+
 def require_gates(settings: RunSettings, problem: Problem) -> None:
     """Makes sure that every gate has a stage behind it.
 
@@ -279,6 +307,10 @@ def _why_unasked(settings: RunSettings, operators: Collection[Operator]) -> dict
         why[Role.EMBEDDER] = "`search.similarity` has no value"
     elif Role.EMBEDDER in llm.roles and not llm.roles[Role.EMBEDDER].mix:
         why[Role.EMBEDDER] = "it names no model of its own, and a chat model makes no embeddings"
+    if not any(operator.agent for operator in operators):
+        why[Role.AGENT] = "no operator of the run has agents; `agent` does"
+    elif not settings.agent.network:
+        why[Role.AGENT] = "`agent.network` is false"
     advisers = {role for operator in operators for role in operator.advisers}
     for role in {Role.STRATEGIST, Role.ADVERSARY} - advisers:
         why[role] = "no operator of the run asks it; `directed` does"
@@ -295,6 +327,8 @@ _REMEDIES = {
     f"llm.refiner_share, llm.refiner_top, llm.refiner_stalled.",
     Role.EMBEDDER: "Set llm.roles.embedder.model, and search.similarity to the least cosine of a "
     "child that is not evaluated, such as 0.99; or leave the role out.",
+    Role.AGENT: "Give `agent` a weight in search.operators, and its agents a network; or leave the "
+    "role out.",
     Role.JUDGE: "Set llm.feedback=true and a model of the role, or leave the role out.",
 }
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from app.config.layers import UsageError
 from app.config.rules import strategy_of
 from app.config.settings import RunSettings
-from app.domain.operator import Operator
+from app.domain.operator import Operator, Role
 from app.domain.operators.search import SEARCH
 from app.domain.operators.seed import SEED
 from app.domain.operators.tune import tunable_numbers
@@ -74,6 +74,8 @@ def operators(
             remedy="Give one of them a weight above 0.",
         )
     _require_nested(settings, mix)
+    if not settings.llm.models_of(Role.AGENT) and settings.agent.network:
+        _require_no_agent(mix, known)
     lacking = sorted(asking & set(mix)) if not settings.llm.mix else []
     if lacking:
         raise UsageError(
@@ -83,6 +85,22 @@ def operators(
             remedy="Name a model, as --set llm.model=NAME, or use tune and mutate, which ask none.",
         )
     return mix
+
+
+def _require_no_agent(mix: Mapping[str, float], known: Mapping[str, Operator]) -> None:
+    """Makes sure that no operator has agents, which would have no model to ask.
+
+    Raises:
+      UsageError: One has.
+    """
+    named = next((name for name in sorted(mix) if known[name].agent), None)
+    if named is not None:
+        raise UsageError(
+            f"the agents of `{named}` ask a language model, and none is configured",
+            where="search.operators",
+            remedy="Name a model, as --set llm.model=NAME, or set agent.network=false for an agent "
+            "that asks none.",
+        )
 
 
 def _require_nested(settings: RunSettings, mix: Mapping[str, float]) -> None:

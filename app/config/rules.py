@@ -48,6 +48,7 @@ def rules_of(strategy: str, settings: Mapping[str, object]) -> Rules:
             llm.price_ceiling,
             mixes_of(llm),
             frozenset(model.name for model in llm.models_of(Role.GENERATOR)),
+            run.agent.tokens if run.agent.network else 0,
         ),
         run.queue,
         recipe=found,

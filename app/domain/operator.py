@@ -123,7 +123,7 @@ class Prompt:
     shortest: bool = False
     form: ReplyForm | None = None
     warmer: float = 0.0
-    program: Program | None = None
+    program: Program | None = field(default=None, repr=False)
 
     @property
     def digest(self) -> str:
@@ -395,6 +395,7 @@ class Operator:
 
     Attributes:
       asks_model: Whether it needs a language model.
+      agent: Whether its prompts are the tasks of agents, each of which makes a child.
       form: Whether it asks for a change of the parent in a form of its own, so that its weight
         beside other forms can be learnt; see `app.domain.search.form_mix`.
       aim: Chooses the parent of a draft; None from it, and None in its place, leave the choice to
@@ -415,6 +416,7 @@ class Operator:
     name: str
     converse: Callable[[Brief], Conversation]
     asks_model: bool = True
+    agent: bool = False
     form: bool = False
     aim: Callable[[Population, Random], Aim | None] | None = None
     family: Callable[[Program], str] = lambda program: ""  # noqa: ARG005
@@ -425,6 +427,11 @@ class Operator:
     searches: bool = False
     language: str = ""
     together: bool = False
+
+    @property
+    def prompts(self) -> bool:
+        """Whether it sends prompts: to models, or to agents."""
+        return self.asks_model or self.agent
 
     def most_completions(self, repair_turns: int, roles: Collection[Role]) -> int:
         """Returns the most completions for a draft, which budgets reserve.

@@ -47,6 +47,7 @@ class AskingRules:
       price_ceiling: The most that one completion may take.
       mixes: The models that are drawn by what came of their children, by role.
       generators: Names of the models that write children.
+      agent_tokens: Most tokens of one agent; 0 where agents ask no model.
     """
 
     repair_turns: int
@@ -56,6 +57,7 @@ class AskingRules:
     price_ceiling: PriceCeiling
     mixes: Mapping[Role, ModelMix]
     generators: frozenset[str] = frozenset()
+    agent_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

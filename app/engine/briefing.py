@@ -81,7 +81,7 @@ def brief_of(
         ancestry = tx.programs.ancestry(
             run.id, first, ancestors=reads.ancestors, failures=reads.failures
         )
-    records = tx.programs.records(run.id, [*parents, *others], measured=operator.asks_model)
+    records = tx.programs.records(run.id, [*parents, *others], measured=operator.prompts)
     brief = _brief(problem, run.rules, drafts, records, f"{run.seed}/{drafts[0].ordinal}")
     failed = None
     if reads.mended and drafts[0].inspirations:
@@ -119,7 +119,7 @@ def unmeasured_brief(
 
 
 def first_prompts(operator: Operator, brief: Brief) -> list[Prompt]:
-    """Returns the first prompts of an operator; [] where it asks no model."""
+    """Returns the first prompts of an operator; [] where it sends none."""
     return next(operator.converse(brief), [])
 
 

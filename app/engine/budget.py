@@ -37,7 +37,9 @@ def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -
         Demand(
             plan.proposals,
             len(plan.ordinals) * _completions(ctx, run, plan.operator, judges),
-            most_spent(run.budget, sum(plan.reserved)),
+            most_spent(run.budget, sum(plan.reserved)).with_(
+                _of_agents(ctx, run, plan.operator, len(plan.ordinals))
+            ),
         )
         for plan in plans
     ]
@@ -104,12 +106,25 @@ def _usage(ctx: Context, tx: Transaction, run: Run) -> Usage:
         # The run is read after `waiting`, so that each proposal is counted.
         run = tx.runs.get(run.id)
     timed = run.budget.wall_seconds is not None
+    reserved = _reserved(tx, run) if run.rules.nested else NOTHING
+    for operator, n in waiting.items():
+        reserved = reserved.with_(_of_agents(ctx, run, operator, n))
     return replace(
         account(run),
         waiting=judged + sum(n * _completions(ctx, run, op, judges) for op, n in waiting.items()),
         lasts_seconds=tx.proposals.mean_seconds(run.id) if timed else 0.0,
-        reserved=_reserved(tx, run) if run.rules.nested else NOTHING,
+        reserved=reserved,
     )
+
+
+def _of_agents(ctx: Context, run: Run, operator: str, n: int) -> Price:
+    """Returns what the agents of `n` proposals of an operator may spend.
+
+    Nothing where no cap asks for it, or where the operator has no agents.
+    """
+    if not capped(run.budget) or not ctx.operators[operator].agent:
+        return NOTHING
+    return price_ceiling(run).of_tokens(n * run.rules.asking.agent_tokens)
 
 
 def _reserved(tx: Transaction, run: Run) -> Price:

@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -12,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from app.adapters.model.agents.model import AgentCommand, AgentModel
+from app.adapters.locked_folders import LockedFolder, remove_left_folders
+from app.adapters.model.agents.model import PREFIX, AgentCommand, AgentModel
 from app.adapters.model.agents.proxy import Upstream
 from app.adapters.sandbox import agent_command
 from app.adapters.sandbox.agent_command import run_agent_command
@@ -25,6 +29,7 @@ from app.domain.program import Program
 from app.domain.replies.agent import OVERDUE, read_agent
 from app.domain.source.edits import summary
 from app.ports.protocols import Misconfigured, Stopped
+from tests.integration.worker_double import until
 
 KEY = "sk-held-by-the-worker-alone"
 PROGRAM = Program.of_files({"params.json": "{}\n", "src/a.py": "x = 1\n", "src/b.py": "y = 1\n"})
@@ -208,8 +213,8 @@ open("src/a.py", "w").write("x = 5\\n")
 """
     )
     reply = completed(model(script, endpoint, tokens=500))
-    # The endpoint counts more than was foreseen, so that the fifth request exceeds the budget.
-    assert len(endpoint.asked) == 5
+    assert len(endpoint.asked) == 4
+    assert reply.prompt_tokens + reply.completion_tokens <= 500
     assert "403" in reply.text
     assert "budget of 500 tokens is spent" in reply.text
     assert isinstance(child(reply), Offspring)
@@ -351,6 +356,42 @@ time.sleep(60)
     assert "wrote more than 32 MiB" in reply.text
 
 
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (
+            "for _ in range(3_000):\n    os.mkdir('d')\n    os.chdir('d')\ntime.sleep(60)",
+            "wrote more than 32 MiB",
+        ),
+        ("for n in range(9_000):\n    open(str(n), 'w').close()\ntime.sleep(60)", "wrote more"),
+    ],
+    ids=["nested", "many"],
+)
+def test_an_agent_cannot_make_folders_or_files_without_end(
+    monkeypatch: pytest.MonkeyPatch, script: str, why: str
+) -> None:
+    monkeypatch.setattr(agent_command, "_LIMITS", CommandLimits(1024, 8 << 20, 32 << 20, 256, 64))
+    before = agent_folders()
+    reply = completed(model(f"import os, time\n{script}"))
+    assert reply.finish == OVERDUE
+    assert why in reply.text
+    assert agent_folders() == before
+
+
+def test_folders_that_cannot_be_read_are_removed_and_keep_the_rest() -> None:
+    before = agent_folders()
+    script = """import os
+open("src/a.py", "w").write("x = 4\\n")
+os.makedirs("secret/inside")
+os.chmod("secret", 0)
+for _ in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+"""
+    assert isinstance(child(completed(model(script))), Offspring)
+    assert agent_folders() == before
+
+
 def test_an_agent_starts_no_more_processes_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agent_command, "_LIMITS", CommandLimits(1024, 8 << 20, 64 << 20, 256, 20))
     script = """from subprocess import Popen
@@ -368,15 +409,52 @@ for process in started:
     assert int(reply.text.split("refused after ")[1].split()[0]) < 20
 
 
+def test_replies_are_bounded_and_one_a_request(endpoint: Endpoint) -> None:
+    script = (
+        ASK
+        + """
+ask(messages=[], n=50, max_tokens=10**9)
+ask(messages=[], max_tokens="many", best_of=3)
+ask("/v1/responses", "ANTHROPIC_BASE_URL", input="", max_tokens=7)
+"""
+    )
+    agent = model(script, endpoint, tokens=5_000)
+    assert agent.upstream is not None
+    completed(replace(agent, upstream=replace(agent.upstream, longest_reply=100)))
+    first, second, third = (body for _, body, _ in endpoint.asked)
+    assert 4_000 < first["max_tokens"] < 5_000
+    assert second["max_tokens"] == 100
+    assert third["max_output_tokens"] == 7
+    assert not {"n", "best_of"} & (first.keys() | second.keys())
+    assert "max_tokens" not in third
+
+
+def test_a_reply_that_the_agent_does_not_read_is_counted_as_a_whole(endpoint: Endpoint) -> None:
+    endpoint.replies["/v1/chat/completions"] = ("text/event-stream", b"data: {}\n\n" * 40_000)
+    script = """
+import json, os, socket
+host, port = os.environ["EVOQ_ADDRESS"].removeprefix("http://").split(":")
+body = json.dumps({"messages": [], "max_tokens": 900}).encode()
+with socket.create_connection((host, int(port))) as connection:
+    connection.sendall(b"POST /v1/chat/completions HTTP/1.1\\r\\nContent-Length: %d\\r\\n\\r\\n%s"
+                       % (len(body), body))
+    connection.recv(10)
+"""
+    reply = completed(model(script, endpoint, tokens=5_000))
+    assert reply.completion_tokens >= 900
+
+
 @pytest.mark.parametrize(
     "script",
     [
         "import os; os.unlink('src/a.py'); os.symlink('/etc/passwd', 'src/a.py')",
         "import os; os.rename('../repository', '../old'); os.symlink('/etc', '../repository')",
+        "import os; os.rename('../repository', '../old')",
         "import os; os.unlink('src/a.py'); os.mkfifo('src/a.py')",
         "import os; os.rename('src', 'old'); os.symlink('/etc', 'src')",
         "open('src/a.py', 'wb').write(b'\\xff\\xfe\\x00')",
         "open('src/a.py', 'w').write('x = 1 #' + 'x' * (2 << 20))",
+        "open(b'src/bad\\xff.py', 'w').write('z = 1\\n')",
         "import os; os.link('src/b.py', 'src/a2.py'); os.replace('src/a2.py', 'src/a.py')",
     ],
 )
@@ -386,6 +464,40 @@ def test_nothing_but_regular_files_of_the_branch_is_taken(script: str) -> None:
     made = child(reply)
     assert isinstance(made, Failure), made
     assert made.kind is FailureKind.UNCHANGED
+
+
+def test_the_agent_of_a_killed_worker_ends_and_its_folder_is_removed_later(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    completed(model("pass"))
+    marker = f"evoq-marker-of-an-orphan-{tmp_path.name}"
+    worker = f"""
+from tests.integration.test_agents import PROGRAM, model
+from app.domain.operator import Prompt, Role
+model("import subprocess, sys\\nsubprocess.run([sys.executable, '-c', 'import time; "
+      "time.sleep(300)', {marker!r}])").complete([Prompt("", "", role=Role.AGENT, program=PROGRAM)])
+"""
+    environment = {**os.environ, "PYTHONPATH": str(repository), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", worker], cwd="/", env=environment) as process:
+        until(lambda: len(processes_with(marker)) > 1, what="the agent's processes")
+        process.kill()
+    until(lambda: not processes_with(marker), what="the end of the agent")
+
+    [left] = tmp_path.glob(f"{PREFIX}*")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    remove_left_folders(PREFIX)
+    assert not left.exists()
+
+
+def test_the_folder_of_an_agent_at_work_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = LockedFolder(PREFIX)
+    remove_left_folders(PREFIX)
+    assert Path(folder.folder).is_dir()
+    folder.remove()
+    assert not Path(folder.folder).exists()
 
 
 def test_output_that_looks_like_a_reply_is_no_reply() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import threading
 from typing import Any
 
 from . import frames, isolation, kernel, landlock, limits, probes, sandbox_layout
@@ -51,15 +53,24 @@ def main() -> None:
         address = _offer_an_address(channel)
         for name, text in wanted["addresses"].items():
             environment[name] = text.replace("{address}", address)
-    channel.close()
     child = os.fork()
     if child == 0:
+        channel.close()
         _become_the_command(layout, wanted, environment, bounded)
+    threading.Thread(target=_end_with_the_worker, args=(channel,), daemon=True).start()
     ended, status = 0, 0
     # This process is the first here, so it also collects orphans.
     while ended != child:
         ended, status = os.waitpid(-1, 0)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _end_with_the_worker(channel: socket.socket) -> None:
+    """Ends this process, and thereby the command, once the worker has closed its end."""
+    with contextlib.suppress(OSError):
+        while channel.recv(1):
+            pass
+    os._exit(1)
 
 
 def _offer_an_address(channel: socket.socket) -> str:

@@ -49,6 +49,7 @@ class Models:
         self._lock = threading.Lock()
         self._built: dict[int, tuple[int, ModelSettings, LanguageModel]] = {}
         self._embedders: dict[int, tuple[int, ModelSettings, Embedder]] = {}
+        self._agents: dict[int, tuple[int, LanguageModel | None]] = {}
         self._places: dict[int, ModelPlaces] = {}
         self._providers: Providers | None = None
 
@@ -59,11 +60,19 @@ class Models:
 
     def __call__(self, run: Run) -> LanguageModel:
         with self._lock:
+            agent = self._agent_of(run)
+            if agent is not None and not stored_settings(run.settings).llm.models_of():
+                return agent
             model = _of_revision(
                 self._built, run, lambda llm: self._opened().model(llm, run.seed, run.name)
             )
-            agent = self._agent(run)
             return model if agent is None else self._opened().with_agent(model, agent)
+
+    def _agent_of(self, run: Run) -> LanguageModel | None:
+        """Returns what answers the tasks of a run's agents, built anew once its settings change."""
+        if run.id not in self._agents or run.revision > self._agents[run.id][0]:
+            self._agents[run.id] = run.revision, self._agent(run)
+        return self._agents[run.id][1]
 
     def embedder(self, run: Run) -> Embedder | None:
         """See `app.engine.context.Context.embedder`."""

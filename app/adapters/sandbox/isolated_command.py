@@ -5,6 +5,7 @@ one address, at which it reaches what this process serves it.
 """
 
 import contextlib
+import errno
 import json
 import os
 import random
@@ -30,6 +31,7 @@ _LEVELS = ("privileged", "unprivileged")
 _LEAST_FREE_BYTES = 256 << 20
 _LOOKING_SECONDS = 1.0
 _LINE_BYTES = 4096
+_BLOCK_BYTES = 4096
 
 
 class NotIsolated(Exception):
@@ -233,19 +235,32 @@ class _Running:
                 self._overdue = "it takes too long"
             elif shutil.disk_usage(home).free < _LEAST_FREE_BYTES:
                 self._overdue = f"the disk of {home} is full"
-            elif _bytes_below(home) > limits.all_bytes:
+            elif _bytes_below(home, limits.all_bytes) > limits.all_bytes:
                 self._overdue = f"it wrote more than {limits.all_bytes >> 20} MiB"
             if self._overdue:
                 _end(group)
                 return
 
 
-def _bytes_below(folder: Path) -> int:
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(path, name)).st_blocks * 512
+def _bytes_below(folder: Path, most: int) -> int:
+    """Returns the bytes below a folder, or a number above `most`.
+
+    Each file counts as a block at least, since a machine has a bounded number of them; and so does
+    a path that is too long to be followed, below which anything may be.
+    """
+    total, waiting = 0, [str(folder)]
+    while waiting and total <= most:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    with contextlib.suppress(FileNotFoundError):
+                        size = entry.stat(follow_symlinks=False).st_blocks * 512
+                        total += max(_BLOCK_BYTES, size)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return most + 1
     return total
 
 

@@ -1,12 +1,9 @@
 """The process sandbox: sandboxes as child processes of the worker, for a machine without Docker."""
 
 import contextlib
-import fcntl
-import glob
 import os
 import random
 import select
-import shutil
 import subprocess
 import tempfile
 import time
@@ -14,6 +11,7 @@ from collections.abc import Sequence
 
 import psutil
 
+from app.adapters.locked_folders import LockedFolder, remove_left_folders
 from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.cgroup import Cgroup
@@ -70,7 +68,7 @@ class ProcessSandbox:
         self._levels = levels
         self._unbounded_processes = unbounded_processes
         self._trials_per_evaluator = pool.trials_per_evaluator
-        _remove_left_folders()
+        remove_left_folders(_FOLDER)
         self._cgroups = cgroup.parent()
         if self._cgroups is not None:
             cgroup.remove_empty(self._cgroups)
@@ -119,7 +117,7 @@ class ProcessSandbox:
     def _start(self, job: Job, numpy: bool) -> WarmSandbox:
         base, python = self._environments.python, self._interpreter(job.evaluator)
         group = self._cgroup(job.limits)
-        scratch = _Scratch()
+        scratch = _made_folder()
         connection = _PipeConnection(base, scratch, group)
         settings = BootSettings(
             "process",
@@ -146,31 +144,11 @@ class ProcessSandbox:
             raise Unavailable(f"a sandbox's cgroup cannot be made: {error}") from error
 
 
-class _Scratch:
-    """The folder of a sandbox, locked for as long as this process lives."""
-
-    def __init__(self) -> None:
-        try:
-            while not self._make():
-                # A starting worker may have removed the folder before it was locked.
-                pass
-        except OSError as error:
-            raise Unavailable(f"a sandbox's folder cannot be made: {error}") from error
-
-    def _make(self) -> bool:
-        self.folder = tempfile.mkdtemp(prefix=_FOLDER)
-        lock = _lock_folder(self.folder)
-        if lock is None:
-            return False
-        self._lock = lock
-        if not os.path.exists(self.folder):
-            os.close(lock)
-            return False
-        return True
-
-    def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.close(self._lock)
+def _made_folder() -> LockedFolder:
+    try:
+        return LockedFolder(_FOLDER)
+    except OSError as error:
+        raise Unavailable(f"a sandbox's folder cannot be made: {error}") from error
 
 
 def _kill_tree(pid: int) -> None:
@@ -198,40 +176,10 @@ def _kill(process: psutil.Process) -> bool:
     return False
 
 
-def _remove_left_folders() -> None:
-    """Removes the folders of killed workers, which no process locks any more."""
-    for folder in glob.glob(f"{glob.escape(tempfile.gettempdir())}/{_FOLDER}*"):
-        # The path may belong to another user or be no folder.
-        with contextlib.suppress(OSError):
-            lock = _lock_folder(folder)
-            if lock is not None:
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(lock)
-
-
-def _lock_folder(folder: str) -> int | None:
-    """Returns a descriptor that locks a folder; None if another has it, or it is gone.
-
-    The kernel drops the lock with the process, whatever its number and in whichever container.
-    """
-    try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        if isinstance(error, BlockingIOError):
-            return None
-        raise
-    return lock
-
-
 class _PipeConnection:
     """A sandbox at the other end of two pipes."""
 
-    def __init__(self, python: str, scratch: "_Scratch", group: Cgroup | None) -> None:
+    def __init__(self, python: str, scratch: LockedFolder, group: Cgroup | None) -> None:
         self._scratch = scratch
         self._group = group
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the sandbox

@@ -16,4 +16,4 @@ def converse(brief: Brief) -> Conversation:
     ]
 
 
-AGENT = Operator("agent", converse, reads=PROMPTED)
+AGENT = Operator("agent", converse, asks_model=False, agent=True, reads=PROMPTED)

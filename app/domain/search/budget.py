@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.domain.operator import Completion, Prompt
+from app.domain.operator import Completion, Prompt, Role
 from app.domain.prompting.tokens import estimated
 from app.domain.setting import LARGEST_INTEGER, MOST, bounded
 
@@ -60,6 +60,10 @@ class PriceCeiling:
         prompt = math.ceil(longest_prompt_tokens * PROMPT_GROWTH)
         return Price(prompt + self.max_tokens, self.cost_usd(prompt, self.max_tokens))
 
+    def of_tokens(self, tokens: int) -> "Price":
+        """Returns the highest price of so many tokens, of prompts and replies together."""
+        return Price(tokens, tokens * max(self.prompt_usd, self.completion_usd) / 1e6)
+
     def cost_usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Returns the highest cost of so many tokens."""
         return (prompt_tokens * self.prompt_usd + completion_tokens * self.completion_usd) / 1e6
@@ -103,7 +107,8 @@ def charge(
 
     If tokens or cost are capped, a completion without the endpoint's count is charged one token for
     each byte, which exceeds the count of any tokenizer, and a request without a reply is charged
-    the longest reply it allowed: a cap may end a run early, but not late.
+    the longest reply it allowed: a cap may end a run early, but not late.  The tokens of an agent
+    are those of all its requests, and say nothing about the length of prompts.
     """
     tokens, usd, longest = 0, 0.0, 0
     for prompt, completion in zip(prompts, completions, strict=True):
@@ -112,11 +117,12 @@ def charge(
             tokens, usd = tokens + lost.tokens, usd + lost.cost_usd
         prompt_tokens, reply_tokens = completion.prompt_tokens, completion.completion_tokens
         cost = completion.cost_usd
-        if not prompt_tokens and capped(budget):
+        of_agent = prompt.role is Role.AGENT
+        if not prompt_tokens and not of_agent and capped(budget):
             prompt_tokens = len(f"{prompt.system}{prompt.user}".encode(errors="replace"))
             reply_tokens = len(completion.text.encode(errors="replace"))
             cost = price_ceiling.cost_usd(prompt_tokens, reply_tokens)
-        longest = max(longest, prompt_tokens)
+        longest = max(longest, 0 if of_agent else prompt_tokens)
         if not completion.reused:
             tokens, usd = tokens + prompt_tokens + reply_tokens, usd + (cost or 0.0)
     return Charge(tokens, usd, longest)
@@ -140,11 +146,12 @@ def unreserved_tokens(prompts: Sequence[Prompt], longest_prompt_tokens: int) -> 
     """Returns the tokens of the longest prompt if they exceed the reservation, else 0.
 
     Args:
-      prompts: The prompts of the next request.
+      prompts: The prompts of the next request; tasks of agents have a reservation of their own.
       longest_prompt_tokens: Of the prompts so far; the reservation follows from it.
     """
     reserved = math.ceil(longest_prompt_tokens * PROMPT_GROWTH)
-    longest = max(map(most_tokens, prompts), default=0)
+    asked = (prompt for prompt in prompts if prompt.role is not Role.AGENT)
+    longest = max(map(most_tokens, asked), default=0)
     return longest if longest > reserved else 0
 
 
@@ -172,7 +179,7 @@ class Usage:
       waiting: Completions that proposals in flight may still request.
       longest_prompt_tokens: Of the prompts paid for; 0 before the first.
       lasts_seconds: Mean time from planning a proposal to settling it; 0.0 while unknown.
-      reserved: What runs inside that go on may still spend.
+      reserved: What runs inside that go on, and agents, may still spend.
     """
 
     proposals: int
@@ -191,7 +198,7 @@ class Demand:
 
     Attributes:
       completions: Most completions that its operator may request.
-      reserved: What runs inside it may spend.
+      reserved: What runs inside it, and its agents, may spend.
     """
 
     proposals: int
@@ -276,13 +283,13 @@ def _exceeded(
         return (
             f"budget of {budget.tokens} tokens spent: {usage.tokens} are used, and what is "
             f"asked next may take {asks * each.tokens or reserved.tokens} in "
-            f"{f'{asks} completion(s)' if asks else 'runs inside'}"
+            f"{f'{asks} completion(s)' if asks else 'runs inside and agents'}"
         )
     usd = usage.cost_usd + completions * each.cost_usd + reserved.cost_usd
     if budget.cost_usd is not None and usd > budget.cost_usd:
         return (
             f"budget of ${budget.cost_usd:g} spent: ${usage.cost_usd:.6g} are used, and what is "
             f"asked next may cost ${asks * each.cost_usd or reserved.cost_usd:.6g} in "
-            f"{f'{asks} completion(s)' if asks else 'runs inside'}"
+            f"{f'{asks} completion(s)' if asks else 'runs inside and agents'}"
         )
     return ""

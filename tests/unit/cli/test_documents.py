@@ -15,9 +15,11 @@ from app.domain.search.recipes import RECIPES
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").rglob("*.md"))
+OF_AGENTS = "try"
+"""The command that only an agent has, in its folder."""
 _LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 _SETTING = re.compile(
-    r"(?:`|--set )(budget|search|nested|strategy|queue|llm|sandbox|prices|prompts|problem)\."
+    r"(?:`|--set )(agent|budget|search|nested|strategy|queue|llm|sandbox|prices|prompts|problem)\."
     r"(?!yaml)([a-z_]+)"
 )
 
@@ -54,7 +56,7 @@ def test_every_setting_and_command_of_a_document_exists(path: Path):
     commands = set(re.findall(r"(?:^|`|bin/)evoq ([a-z][a-z-]+)", text, re.MULTILINE))
 
     assert unknown == []
-    assert commands <= set(COMMANDS)
+    assert commands <= {*COMMANDS, OF_AGENTS}
 
 
 def test_the_page_on_the_command_names_every_one():

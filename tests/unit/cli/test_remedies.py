@@ -57,7 +57,37 @@ class Row:
     of: Problem = PYTHON
 
 
+AGENT = "search.operators={agent: 1}"
+COMMAND = "agent.command=[cat]"
 ROWS = [
+    Row(
+        [MODEL, AGENT],
+        'Give one, as --set \'agent.command=["my-agent", "{task}"]\'',
+        [[MODEL, AGENT, "agent.command=[my-agent, '{task}']"]],
+    ),
+    Row(
+        [AGENT, COMMAND],
+        "Name a model, as --set llm.model=NAME, or set agent.network=false for an agent",
+        [[AGENT, COMMAND, MODEL], [AGENT, COMMAND, "agent.network=false"]],
+    ),
+    Row(
+        [MODEL, AGENT, COMMAND, "budget.tokens=90000"],
+        "Raise it, or lower agent.tokens",
+        [
+            [MODEL, AGENT, COMMAND, "budget.tokens=900000"],
+            [MODEL, AGENT, COMMAND, "budget.tokens=90000", "agent.tokens=30000"],
+        ],
+    ),
+    Row(
+        [MODEL, "llm.roles.agent.model=a"],
+        "Give `agent` a weight in search.operators, and its agents a network; or leave the role",
+        [[MODEL, "llm.roles.agent.model=a", AGENT, COMMAND], [MODEL]],
+    ),
+    Row(
+        [MODEL, "llm.roles.agent.model=a", AGENT, COMMAND, "agent.network=false"],
+        "Give `agent` a weight in search.operators, and its agents a network; or leave the role",
+        [["llm.roles.agent.model=a", AGENT, COMMAND], [AGENT, COMMAND, "agent.network=false"]],
+    ),
     Row(
         [MODEL, "llm.max_tokens=null", "budget.tokens=900000"],
         "Set llm.max_tokens, or leave the cap out",

@@ -23,6 +23,7 @@ CARRIERS: Mapping[str, tuple[str, ...]] = {
     "budget": ("budget", "Budget"),
     "search": ("search", "SearchSettings", "SearchRules", "MapElites"),
     "nested": ("nested", "NestedSettings", "NestedRules"),
+    "agent": ("agent", "AgentSettings"),
     "queue": ("queue", "QueueSettings", "pace", "Caps", "Pace"),
     "llm": (
         "llm",

@@ -17,6 +17,7 @@ _TOOLS = "tools"
 _MOST_FILE_BYTES = 1 << 20
 _MOST_BYTES = 8 << 20
 _MOST_FILES = 10_000
+_MOST_REFUSED = 100
 _LEFT_OUT = (".git", "__pycache__", "node_modules", ".venv", ".aider.tags.cache.v4")
 
 _TRY = f'''\
@@ -114,28 +115,36 @@ class AgentBranch:
         seen: set[str] = set()
         refused: list[str] = []
         total = count = 0
-        # The agent may have put a link in the place of the folder.
-        waiting = [""] if stat.S_ISDIR(os.lstat(self.folder).st_mode) else []
+        # The agent may have removed the folder, or put a link in its place.
+        waiting = [""] if self.folder.is_dir() and not self.folder.is_symlink() else []
         while waiting:
             prefix = waiting.pop()
-            with os.scandir(self.folder / prefix) as entries:
-                for entry in sorted(entries, key=lambda each: each.name):
-                    path, count = f"{prefix}{entry.name}", count + 1
-                    if count > _MOST_FILES:
-                        return LeftFiles({}, (), (f"more than {_MOST_FILES} files were left",))
-                    if entry.is_dir(follow_symlinks=False):
-                        if entry.name not in _LEFT_OUT:
-                            waiting.append(f"{path}/")
-                        continue
-                    seen.add(path)
-                    text = self._text(path, refused)
-                    if text is not None:
-                        total += len(text)
-                        found[path] = text
-                    if total > _MOST_BYTES:
-                        return LeftFiles({}, (), (f"more than {_MOST_BYTES} bytes were changed",))
+            try:
+                with os.scandir(self.folder / prefix) as entries:
+                    found_here = sorted(entries, key=lambda each: each.name)
+            except OSError:
+                refused.append(f"{prefix}: cannot be read")
+                continue
+            for entry in found_here:
+                path, count = f"{prefix}{entry.name}", count + 1
+                if count > _MOST_FILES:
+                    return LeftFiles({}, (), (f"more than {_MOST_FILES} files were left",))
+                if not entry.name.isprintable():
+                    refused.append(f"{path!a}: its name has characters that are not printable")
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name not in _LEFT_OUT:
+                        waiting.append(f"{path}/")
+                    continue
+                seen.add(path)
+                text = self._text(path, refused)
+                if text is not None:
+                    total += len(text)
+                    found[path] = text
+                if total > _MOST_BYTES:
+                    return LeftFiles({}, (), (f"more than {_MOST_BYTES} bytes were changed",))
         removed = tuple(sorted(self.files.keys() - seen))
-        return LeftFiles(found, removed, tuple(refused))
+        return LeftFiles(found, removed, tuple(refused[:_MOST_REFUSED]))
 
     def _text(self, path: str, refused: list[str]) -> str | None:
         """Returns the text of a file if it changed; None for one that did not or is none."""

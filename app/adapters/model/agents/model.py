@@ -1,24 +1,27 @@
 """An agent as a model: each prompt is a task, and its reply the files that the agent leaves."""
 
+import itertools
 import os
-import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from app.adapters.locked_folders import LockedFolder
 from app.adapters.model.agents.branch import AgentBranch
 from app.adapters.model.agents.proxy import Account, AgentProxy, TryProgram, Upstream
 from app.domain.operator import Completion, Prompt
+from app.domain.problem import EvaluatorBroken
 from app.domain.program import Program
 from app.domain.replies.agent import OVERDUE, LeftFiles, agent_reply
 from app.domain.replies.agent_files import agent_files
 from app.domain.secrets import redacted
-from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped
+from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
 
+PREFIX = "evoq-agent-"
+"""Of the names of the folders of agents, in the temporary directory."""
 _OUTPUT_CHARS = 20_000
 _ADDRESSES = {
     "EVOQ_ADDRESS": "{address}",
@@ -121,58 +124,77 @@ class AgentModel:
         """
         replies: dict[int, Completion] = {}
         for place, prompt in enumerate(prompts):
+            account = Account(self.agent.tokens)
             try:
-                replies[place] = self._run(prompt, stop)
+                replies[place] = self._run(prompt, account, stop)
             except (Stopped, Misconfigured) as error:
+                if account.used:
+                    # The tokens of an agent that was ended are booked with its reply.
+                    text = agent_reply(str(error), "", LeftFiles({}))
+                    replies[place] = self._completion(prompt, account, text, OVERDUE)
                 error.answered = replies
                 raise
         return [replies[place] for place in range(len(prompts))]
 
-    def _run(self, prompt: Prompt, stop: Stop) -> Completion:
+    def _run(self, prompt: Prompt, account: Account, stop: Stop) -> Completion:
         program = prompt.program
         assert program is not None
         own = {file.path: file.source.encode("utf-8", "replace") for file in agent_files(program)}
-        home = Path(os.path.realpath(tempfile.mkdtemp(prefix="evoq-agent-")))
         try:
-            branch = AgentBranch(home, {**self.fixed, **own})
+            home = LockedFolder(PREFIX)
+        except OSError as error:
+            raise Unavailable(f"the folder of an agent cannot be made: {error}") from error
+        try:
+            branch = AgentBranch(Path(home.folder), {**self.fixed, **own})
             branch.make(self._task(prompt), tuple(own))
-            return self._reply(prompt, program, branch, stop)
+            return self._reply(prompt, program, branch, account, stop)
         finally:
-            shutil.rmtree(home, ignore_errors=True)
+            home.remove()
 
     def _reply(
-        self, prompt: Prompt, program: Program, branch: AgentBranch, stop: Stop
+        self,
+        prompt: Prompt,
+        program: Program,
+        branch: AgentBranch,
+        account: Account,
+        stop: Stop,
     ) -> Completion:
-        upstream = self.upstream if self.agent.network else None
-        account, output = Account(self.agent.tokens), _Tail(_OUTPUT_CHARS)
+        upstream, output = self.upstream if self.agent.network else None, _Tail(_OUTPUT_CHARS)
         drafts = self._drafts(program) if self.try_program else None
         proxy = AgentProxy(upstream, account, drafts, lambda why: output.add(f"[evoq] {why}\n"))
         begun = time.monotonic()
-        status, ended = self.run_command(
-            self._filled(branch, prompt),
-            branch.home,
-            branch.folder.name,
-            seconds=self.agent.seconds,
-            environment={**branch.environment(_path(self.agent)), **self.agent.environment},
-            addresses=_ADDRESSES,
-            visible=self.agent.visible,
-            serve=proxy.serve,
-            show=lambda line: output.add(line.decode("utf-8", "replace")),
-            stop=stop,
-        )
+        try:
+            status, ended = self.run_command(
+                self._filled(branch, prompt),
+                branch.home,
+                branch.folder.name,
+                seconds=self.agent.seconds,
+                environment={**branch.environment(_path(self.agent)), **self.agent.environment},
+                addresses=_ADDRESSES,
+                visible=self.agent.visible,
+                serve=proxy.serve,
+                show=lambda line: output.add(line.decode("utf-8", "replace")),
+                stop=stop,
+            )
+        finally:
+            account.close()
         seconds = time.monotonic() - begun
         how = ended or f"it ended with status {status}"
         left = LeftFiles({}) if ended else branch.left()
+        text = agent_reply(f"The agent: {how} after {seconds:.0f} s", redacted(output.text), left)
+        reply = self._completion(prompt, account, text, OVERDUE if ended else "stop")
+        return replace(reply, latency_seconds=seconds)
+
+    def _completion(self, prompt: Prompt, account: Account, text: str, finish: str) -> Completion:
         return Completion(
-            agent_reply(f"The agent: {how} after {seconds:.0f} s", redacted(output.text), left),
+            text,
             model=self.name,
-            finish=OVERDUE if ended else "stop",
+            finish=finish,
             prompt_tokens=account.prompt,
             completion_tokens=account.completion,
-            latency_seconds=seconds,
             cost_usd=self.price(account.prompt, account.completion),
             role=prompt.role,
-            revision=upstream.model if upstream else "",
+            revision=self.upstream.model if self.upstream and self.agent.network else "",
             parameters=self.parameters(prompt),
         )
 
@@ -184,7 +206,7 @@ class AgentModel:
                 f"\nThe command `evoq try` measures the files as they are, and prints the score or "
                 f"the failure. It may be called {self.agent.tries} times.\n"
             )
-        return f"{prompt.system}\n\n{prompt.user}{tries}"
+        return "\n\n".join(filter(None, (prompt.system, prompt.user))) + tries
 
     def _filled(self, branch: AgentBranch, prompt: Prompt) -> list[str]:
         values = {
@@ -201,13 +223,13 @@ class AgentModel:
 
     def _drafts(self, program: Program) -> TryProgram:
         """Returns what measures an agent's drafts, a bounded number of times."""
-        left = [self.agent.tries]
+        numbers = itertools.count(1)
 
         def measure(files: Mapping[str, str]) -> Mapping[str, Any]:
             assert self.try_program is not None
-            if left[0] <= 0:
+            number = next(numbers)
+            if number > self.agent.tries:
                 return {"error": f"a proposal may measure {self.agent.tries} drafts"}
-            left[0] -= 1
             if program.path:
                 paths = {file.path for file in program.files}
                 draft = Program.of_files(
@@ -216,7 +238,11 @@ class AgentModel:
                 )
             else:
                 draft = program.changed(next(iter(files.values()), program.source))
-            return {**self.try_program(draft), "tries_left": left[0]}
+            try:
+                measured = self.try_program(draft)
+            except (Unavailable, EvaluatorBroken) as error:
+                return {"error": f"drafts cannot be measured here: {error}"}
+            return {**measured, "tries_left": self.agent.tries - number}
 
         return measure
 

@@ -15,18 +15,25 @@ from typing import Any, cast
 
 import httpx2
 
+from app.domain.operator import Prompt
+from app.domain.search.budget import most_tokens
+
 _ANSWERED = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 """Paths that are passed on, each with a request in JSON that names a model."""
 _ASKED = ("/v1/models",)
-_LONGEST_REPLY = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
+_LONGEST_REPLY = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """Fields of a request that bound its reply, which is no longer than the tokens that are left."""
+_LEFT_OUT = {"n", "best_of", "background", "service_tier"}
+"""Fields of a request that ask for several replies, one that is not counted, or a dearer one."""
+_BOUND_BY = {"/v1/responses": "max_output_tokens"}
+"""The field of these that an endpoint reads, by path; `max_tokens` for the others."""
 TRY = "/evoq/try"
 _MOST_BODY_BYTES = 16 << 20
 _MOST_CONNECTIONS = 16
 _CONNECT_SECONDS = 10.0
 _SILENT_SECONDS = 600.0
 _BYTES_A_TOKEN = 3
-"""Of a request, for an estimate before it is sent; text and code have about four."""
+"""Of a reply that its endpoint does not count; text and code have about four."""
 _FIELDS = ("accept", "anthropic-beta", "anthropic-version", "content-type", "openai-beta")
 """Header fields of a request that are passed on; the others are ours."""
 
@@ -38,15 +45,26 @@ class Upstream:
     Attributes:
       base_url: Its address, with `/v1` where it has that.
       model: The name by which it knows the model.
+      longest_reply: Tokens of a reply where a request does not bound it; None leaves that to the
+        endpoint.
+      reasons: Whether the model takes `max_completion_tokens` in the place of `max_tokens`.
     """
 
     base_url: str
     model: str
     api_key: str = field(default="", repr=False)
+    longest_reply: int | None = None
+    reasons: bool = False
 
     def url(self, path: str) -> str:
         """Returns where a request with a path such as `/v1/messages` goes."""
         return self.base_url.rstrip("/").removesuffix("/v1") + path
+
+    def bound(self, path: str) -> str:
+        """Returns the field that bounds the reply to a request at a path."""
+        if self.reasons and path == "/v1/chat/completions":
+            return "max_completion_tokens"
+        return _BOUND_BY.get(path, "max_tokens")
 
     @property
     def credentials(self) -> dict[str, str]:
@@ -61,7 +79,10 @@ class Account:
     """The tokens of one agent.
 
     Attributes:
-      most: Tokens that it may use; the request that exceeds them is the last.
+      most: Tokens that it may use.
+      prompt, completion: Tokens used.
+      requests: How many were admitted.
+      uncounted: How many of them their endpoint did not count.
     """
 
     most: int
@@ -70,7 +91,8 @@ class Account:
     requests: int = 0
     uncounted: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _open: int = 0
+    _open: dict[int, "Admitted"] = field(default_factory=dict)
+    _closed: bool = False
 
     @property
     def used(self) -> int:
@@ -79,32 +101,68 @@ class Account:
     @property
     def left(self) -> int:
         """Tokens that no request has used or may use."""
-        return self.most - self.used - self._open
+        return self.most - self.used - sum(each.tokens for each in self._open.values())
 
-    def admit(self, tokens: int) -> bool:
-        """Returns whether a request of so many tokens still fits, and counts it until it ends."""
-        with self._lock:
-            if tokens > self.left:
-                return False
-            self._open += tokens
-            self.requests += 1
-            return True
-
-    def settle(self, tokens: int, prompt: int | None, completion: int | None) -> None:
-        """Counts an admitted request as its endpoint did, or by its bytes where that says nothing.
+    def admit(self, prompt: int, reply: int | None) -> "Admitted | None":
+        """Returns a request that still fits, which counts as a whole until it ends; else None.
 
         Args:
-          tokens: With which it was admitted.
-          prompt: Tokens of the prompt; None without a count.
-          completion: Tokens of the reply; None without a count.
+          prompt: Most tokens of its prompt.
+          reply: Most tokens of its reply; None where nothing bounds it.
         """
         with self._lock:
-            self._open -= tokens
-            if prompt is None and completion is None:
+            room = self.left - prompt
+            if self._closed or room < 1:
+                return None
+            self.requests += 1
+            shorter = None if reply is None else max(1, min(reply, room))
+            self._open[self.requests] = Admitted(self.requests, prompt, shorter)
+            return self._open[self.requests]
+
+    def settle(self, request: "Admitted", usage: "Usage") -> None:
+        """Counts an admitted request as its endpoint did, or by its bytes where that says nothing.
+
+        A request that the end of the agent has counted before is not counted again.
+        """
+        with self._lock:
+            if self._open.pop(request.number, None) is None:
+                return
+            counted = usage.ended and None not in (usage.prompt, usage.completion)
+            self.uncounted += not counted
+            self.prompt += request.prompt if usage.prompt is None else usage.prompt
+            # A reply that breaks off may be billed as a whole.
+            read = usage.bytes_read // _BYTES_A_TOKEN
+            least = 0 if counted else read if usage.ended else request.reply or read
+            self.completion += max(usage.completion or 0, least)
+
+    def close(self) -> None:
+        """Counts the requests that go on as a whole, since they may be billed; admits no more."""
+        with self._lock:
+            self._closed = True
+            for request in self._open.values():
                 self.uncounted += 1
-                self.prompt += tokens
-            self.prompt += prompt or 0
-            self.completion += completion or 0
+                self.prompt += request.prompt
+                self.completion += request.reply or 0
+            self._open.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that an agent may make.
+
+    Attributes:
+      number: Its number among those of the agent, from 1.
+      prompt: Most tokens of its prompt.
+      reply: Most tokens of its reply; None where nothing bounds it.
+    """
+
+    number: int
+    prompt: int
+    reply: int | None
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt + (self.reply or 0)
 
 
 TryProgram = Callable[[Mapping[str, str]], Mapping[str, Any]]
@@ -147,7 +205,8 @@ class AgentProxy:
 
     def _serve_one(self, connection: socket.socket) -> None:
         try:
-            with connection, suppress(OSError):
+            # The second: the agent has ended meanwhile, and the client was closed.
+            with connection, suppress(OSError, RuntimeError):
                 _Handler(connection, ("agent", 0), cast("Any", self))
         finally:
             self._slots.release()
@@ -217,27 +276,36 @@ class _Handler(BaseHTTPRequestHandler):
         elif not isinstance(files, dict) or not all(isinstance(t, str) for t in files.values()):
             self._refuse(400, "`files` is an object of texts by path")
         else:
-            self._answer(200, self._proxy.try_program(files))
+            texts = {path: text.encode("utf-8", "replace").decode() for path, text in files.items()}
+            self._answer(200, self._proxy.try_program(texts))
 
     def _pass_on(self, upstream: Upstream, path: str, body: dict[str, Any]) -> None:
         body = {**body, "model": upstream.model}
+        for name in _LEFT_OUT & body.keys():
+            del body[name]
         if body.get("stream") and path in ("/v1/chat/completions", "/v1/completions"):
-            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
-        account, tokens = self._proxy.account, len(json.dumps(body)) // _BYTES_A_TOKEN + 1
-        for name in _LONGEST_REPLY & body.keys():
-            if isinstance(body[name], int):
-                body[name] = max(1, min(body[name], account.left - tokens))
-        text = json.dumps(body).encode()
-        if not account.admit(tokens):
+            options = body.get("stream_options")
+            given = options if isinstance(options, dict) else {}
+            body["stream_options"] = {**given, "include_usage": True}
+        account, text = self._proxy.account, json.dumps(body)
+        asked = [body.pop(name) for name in _LONGEST_REPLY if name in body]
+        bounds = [each for each in asked if type(each) is int]
+        reply = min(bounds, default=upstream.longest_reply)
+        request = account.admit(most_tokens(Prompt("", text)), reply)
+        if request is None:
             self._refuse(403, f"the proposal's budget of {account.most} tokens is spent")
             return
+        if request.reply is not None:
+            body[upstream.bound(path)] = request.reply
         counted = Usage()
         try:
-            self._exchange(upstream, path, text, counted)
+            self._exchange(upstream, path, json.dumps(body).encode(), counted)
         except httpx2.HTTPError as error:
+            if isinstance(error, httpx2.ConnectError):
+                counted.count_nothing()
             self._refuse(502, f"the model cannot be reached: {type(error).__name__}")
         finally:
-            account.settle(tokens, counted.prompt, counted.completion)
+            account.settle(request, counted)
 
     def _exchange(self, upstream: Upstream, path: str, text: bytes, counted: "Usage") -> None:
         kept = {name: self.headers[name] for name in _FIELDS if name in self.headers}
@@ -253,8 +321,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
                 self.wfile.flush()
         if reply.status_code != 200:
-            # An endpoint bills no request that it refuses.
-            counted.prompt, counted.completion = counted.prompt or 0, counted.completion or 0
+            counted.count_nothing()
 
     def _refuse(self, status: int, why: str) -> None:
         self._proxy.report(why)
@@ -274,15 +341,29 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass(slots=True)
 class Usage:
-    """The tokens that an endpoint counted for one request; None without a count."""
+    """The tokens that an endpoint counted for one request.
+
+    Attributes:
+      prompt, completion: None without a count.
+      bytes_read: Of the reply.
+      ended: Whether the reply was read to its end.
+    """
 
     prompt: int | None = None
     completion: int | None = None
+    bytes_read: int = 0
+    ended: bool = False
+
+    def count_nothing(self) -> None:
+        """Counts nothing where the endpoint did not: it bills no request that it refuses."""
+        self.prompt, self.completion = self.prompt or 0, self.completion or 0
+        self.ended = True
 
     def reading(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         """Yields the bytes of a reply, and reads the counts in its JSON or its events."""
         rest = b""
         for piece in pieces:
+            self.bytes_read += len(piece)
             yield piece
             *lines, rest = (rest + piece).split(b"\n")
             for line in lines:
@@ -291,6 +372,7 @@ class Usage:
             if len(rest) > _MOST_BODY_BYTES:
                 rest = b""
         self._read(rest.removeprefix(b"data:"))
+        self.ended = True
 
     def _read(self, text: bytes) -> None:
         if b'"usage"' not in text:

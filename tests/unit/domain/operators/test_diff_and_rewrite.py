@@ -99,6 +99,7 @@ def test_every_operator_is_registered_by_its_name() -> None:
         "mend",
         "directed",
         "mutate",
+        "agent",
         "search",
         "tune",
     }

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.domain.operator import Completion, Prompt
+from app.domain.operator import Completion, Prompt, Role
 from app.domain.search.budget import (
     FRAME_TOKENS,
     PROMPT_GROWTH,
@@ -15,6 +15,7 @@ from app.domain.search.budget import (
     Budget,
     Charge,
     Demand,
+    Price,
     PriceCeiling,
     Usage,
     allowance,
@@ -176,3 +177,28 @@ def test_no_order_of_completions_exceeds_a_cap(
     assert planned <= budget.proposals
     assert tokens <= cap
     assert usd <= dollars * (1 + 1e-9)
+
+
+def test_the_tokens_of_agents_are_reserved_whatever_prompts_take() -> None:
+    agent = CEILING.of_tokens(400)
+    assert agent == Price(400, 400 * 10.0 / 1e6)
+
+    usage = Usage(0, tokens=100, reserved=agent)
+    wanted = [Demand(1, reserved=agent)] * 4
+    found = allowance(Budget(100, tokens=1500), usage, CEILING, wanted)
+
+    assert found.cohorts == 2
+    assert found.reason.startswith("budget of 1500 tokens spent: 100 are used")
+
+
+def test_an_agent_is_charged_what_its_requests_took_and_says_nothing_of_prompts() -> None:
+    task = Prompt("", "A task of some length.", role=Role.AGENT)
+    replies = [
+        Completion("files", prompt_tokens=900, completion_tokens=50, cost_usd=0.25),
+        Completion("files of an agent that asked no model"),
+    ]
+
+    found = charge(Budget(tokens=5_000), CEILING, [task, task], replies)
+
+    assert found == Charge(950, 0.25, 0)
+    assert unreserved_tokens([task], 0) == 0

@@ -1,0 +1,98 @@
+"""`evoq run` with agents: an example ends better than it began, also after a kill in its middle."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from app.adapters.model.agents.model import AgentCommand, AgentModel
+from app.adapters.sandbox.agent_command import run_agent_command
+from app.domain.operator import Prompt, Role
+from app.domain.program import Program
+from app.ports.protocols import Misconfigured
+from tests.integration.cli import Evoq
+from tests.integration.conftest import not_drawn
+from tests.integration.test_agents import processes_with
+from tests.integration.test_cli_run import SECONDS, await_line, ends_at_exactly, started
+from tests.integration.worker_double import until
+
+AGENT = """\
+import re, subprocess, sys, time
+
+text = open("table.py").read()
+buckets = int(re.search(r"BUCKETS = (\\d+)", text)[1])
+open("table.py", "w").write(text.replace(f"BUCKETS = {buckets}", f"BUCKETS = {buckets * 3 + 1}"))
+print(subprocess.run(["evoq", "try"], capture_output=True, text=True).stdout, flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+"""An agent that gives the hash table of `examples/spelling` more buckets."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def isolated() -> None:
+    """Skips the tests where nothing keeps an agent apart."""
+    program = Program.of_files({"a.py": "x = 1\n"})
+    try:
+        AgentModel(AgentCommand(("true",)), run_agent_command).complete(
+            [Prompt("", "", role=Role.AGENT, program=program)]
+        )
+    except Misconfigured as error:
+        pytest.skip(str(error))
+
+
+def order(place: Path, repository: Path, seconds: float, *more: object) -> list[object]:
+    """Returns the arguments of `evoq run` with the scripted agent, which rests before its end."""
+    folder = place / "agent"
+    folder.mkdir()
+    script = folder / "agent.py"
+    script.write_text(AGENT)
+    settings = {
+        "search.operators": "{agent: 1}",
+        "agent.command": json.dumps(["python3", str(script), str(seconds)]),
+        "agent.visible": json.dumps([str(folder)]),
+        "agent.network": "false",
+        "agent.seconds": "120",
+        "queue.generating": "2",
+    }
+    given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    return ["run", repository / "examples" / "spelling", *given, *more]
+
+
+def test_agents_without_a_model_make_an_example_faster(
+    evoq: Evoq, place: Path, repository: Path
+) -> None:
+    result = evoq(*order(place, repository, 0, "--iterations", "3", "--name", "agents", "--json"))
+
+    assert result.code == 0, result.err
+    document = result.json
+    assert (document["state"], document["iterations"]) == ("finished", 3)
+    assert document["best"]["ordinal"] >= 0, document["best"]
+    assert "BUCKETS = 40\n" not in document["best"]["source"]
+
+
+@pytest.mark.timing
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_of_agents_that_is_killed_goes_on_to_its_budget(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.reports.folder.draw", not_drawn)  # before the commands are forked
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    script = str(tmp_path / "agent" / "agent.py")
+    given = order(tmp_path, repository, 4, "--iterations", "100", "--name", "agents")
+
+    with started(tmp_path, *given) as first:
+        await_line(tmp_path, r"agents running: [1-9]\d*/100 ")
+        until(lambda: processes_with(script), what="an agent at work")
+        os.killpg(first.pid, signal.SIGKILL)
+        first.rest(SECONDS)
+    until(lambda: not processes_with(script), what="the end of the agents")
+
+    with started(tmp_path, "resume", "agents", "--iterations", 6) as second:
+        document = json.loads(second.rest(SECONDS))
+    assert second.poll() == 0
+    ends_at_exactly(6, document)
+    assert processes_with(script) == []
+    assert list(tmp_path.glob("evoq-agent-*")) == []
