@@ -10,6 +10,7 @@ from app.domain.operators.search import SEARCH
 from app.domain.operators.seed import SEED
 from app.domain.operators.tune import tunable_numbers
 from app.domain.problem import Problem
+from app.domain.program import Program
 from app.domain.setting import MOST
 from app.domain.source.functions import evolving
 
@@ -44,7 +45,9 @@ def operators(
         if settings.nested.strategy is not None:
             return {SEARCH.name: 1.0}
         if not settings.llm.mix:
-            numbers = max((tunable_numbers(seed) for seed in problem.seeds), default=0)
+            numbers = max(
+                (sum(map(tunable_numbers, seed.views())) for seed in problem.seeds), default=0
+            )
             return dict(OF_FEW_NUMBERS if numbers < FEW_NUMBERS else WITHOUT_A_MODEL)
         usual = (
             OF_ONE_FUNCTION if one_function(problem, settings.prompts.function) else WITH_A_MODEL
@@ -132,10 +135,19 @@ def one_function(problem: Problem, name: str) -> str:
       problem: The problem.
       name: The function that the settings name; "" where they name none.
     """
-    if problem.language != "python":
-        return ""
-    names = {evolving(seed, name) or "" for seed in problem.seeds}
+    names = {_function_of(seed, name) for seed in problem.seeds}
     return names.pop() if len(names) == 1 else ""
+
+
+def _function_of(seed: Program, name: str) -> str:
+    """Returns the function that a seed says is the one to evolve; "" where it says none.
+
+    A program of several files says so only together with the settings.
+    """
+    if seed.path and not name:
+        return ""
+    found = (evolving(view, name) for view in seed.views() if view.language == "python")
+    return next(filter(None, found), "")
 
 
 def require_function(problem: Problem, name: str) -> None:
@@ -145,7 +157,7 @@ def require_function(problem: Problem, name: str) -> None:
       UsageError: A seed has no such function, or several without a name.
     """
     for seed in problem.seeds:
-        if problem.language != "python" or evolving(seed, name) is None:
+        if not _function_of(seed, name):
             raise UsageError(
                 f"seed {seed.id[:8]} does not say which function `complete` evolves",
                 where="search.operators",

@@ -409,6 +409,7 @@ class Operator:
       searches: Whether its children are the best programs of runs inside this one, which are
         searched before it converses; see `app.domain.search.nested`.
       language: The only language of which it edits a file; "" for any.
+      of_function: Whether it edits the file that defines the function of the run's settings.
       together: Whether one conversation makes the children of a whole cohort; otherwise each draft
         has a conversation of its own, and its child is tested as soon as it is there.
     """
@@ -426,6 +427,7 @@ class Operator:
     repairs: bool = False
     searches: bool = False
     language: str = ""
+    of_function: bool = False
     together: bool = False
 
     @property

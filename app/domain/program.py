@@ -109,6 +109,10 @@ class Program:
         file = files.pop(path)
         return Program(file.source, file.language, path, tuple(files[p] for p in sorted(files)))
 
+    def views(self) -> list["Program"]:
+        """Returns the same program with each of its files in focus, by path."""
+        return [self.focused(file.path) for file in self.files]
+
     def changed(self, source: str) -> "Program":
         """Returns the program with another text of the file in focus."""
         return replace(self, source=source)

@@ -88,7 +88,7 @@ def brief_of(
         failed = tx.programs.failed_child(run.id, drafts[0].inspirations[0])
     tried = tx.programs.directions(run.id, reads.directions) if reads.directions else ()
     brief = replace(brief, siblings=siblings, ancestry=ancestry, failed=failed, tried=tried)
-    brief = in_focus(brief, operator.language)
+    brief = in_focus(brief, operator.language, of_function=operator.of_function)
     if reads.points and (family := operator.family(brief.known[first].program)):
         brief = replace(brief, points=tx.programs.points(run.id, family, reads.points))
     return brief

@@ -112,4 +112,5 @@ COMPLETE = Operator(
     reads=Reads(failures=PROMPTED.failures),
     repairs=True,
     language="python",
+    of_function=True,
 )

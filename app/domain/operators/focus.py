@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from app.domain.operator import Ancestry, Brief, FailedChild, ProgramRecord
 from app.domain.program import Program
+from app.domain.source.functions import find_function
 
 _IMPROVED = 2.0
 """Weight of each change of a file in the ancestry that improved the program."""
@@ -12,7 +13,7 @@ _UNTOUCHED = 1.0
 """Weight of a file that nobody of the ancestry changed."""
 
 
-def in_focus(brief: Brief, language: str) -> Brief:
+def in_focus(brief: Brief, language: str, *, of_function: bool = False) -> Brief:
     """Returns a brief whose programs all have the same file in focus; equal briefs the same file.
 
     It is drawn: a file that the failure names, else one whose changes improved ancestors, or one
@@ -21,11 +22,13 @@ def in_focus(brief: Brief, language: str) -> Brief:
     Args:
       brief: The brief.
       language: The only language that the operator edits; "" for any.
+      of_function: Whether the file is the one that defines `prompts.function`.
     """
     first = brief.known[brief.drafts[0].parents[0]]
     if not first.program.path:
         return brief
-    path = _chosen(brief, first, language)
+    path = _defining(first.program, brief.prompts.function) if of_function else ""
+    path = path or _chosen(brief, first, language)
     return replace(
         brief,
         known={program: _seen(record, path) for program, record in brief.known.items()},
@@ -37,6 +40,13 @@ def in_focus(brief: Brief, language: str) -> Brief:
         failed=None if brief.failed is None else _failed(brief.failed, path),
         language=first.program.focused(path).language,
     )
+
+
+def _defining(program: Program, function: str) -> str:
+    """Returns the first file that defines a function; "" where none does, or none is named."""
+    views = (view for view in program.views() if view.language == "python")
+    defining = (view.path for view in views if find_function(view.source, function) is not None)
+    return next(defining, "") if function else ""
 
 
 def _chosen(brief: Brief, parent: ProgramRecord, language: str) -> str:

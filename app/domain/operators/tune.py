@@ -117,7 +117,7 @@ def best_skeleton(population: Population, rng: Random) -> Aim | None:  # noqa: A
     programs = population.programs([elite.program for elite in elites])
     seen: set[str] = set()
     for elite in elites:
-        for view in _views(programs[elite.program]):
+        for view in programs[elite.program].views():
             name = family(view)
             if not name or name in seen:
                 continue
@@ -126,11 +126,6 @@ def best_skeleton(population: Population, rng: Random) -> Aim | None:  # noqa: A
             if population.born_since(name, elite.program, patience) < patience:
                 return Aim(elite.program, elite.generation + 1)
     return None
-
-
-def _views(program: Program) -> list[Program]:
-    """Returns the program with each of its files in focus."""
-    return [program.focused(file.path) for file in program.files]
 
 
 def _patience(dimensions: int) -> int:

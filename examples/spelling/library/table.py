@@ -11,10 +11,8 @@ class Table:
             self.buckets[place(word)].append(word)
 
     def __contains__(self, word):
-        for known in self.buckets[place(word)]:
-            if known == word:
-                return True
-        return False
+        chain = self.buckets[place(word)]
+        return any(known == word for known in chain)
 
 
 def place(word):

@@ -7,6 +7,7 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Ancestry, Brief, Draft, FailedChild, ProgramRecord
 from app.domain.operators.focus import in_focus
 from app.domain.program import Program
+from app.domain.prompting.rules import PromptRules
 
 FILES = {"a.py": "x = 1\n", "b.py": "y = 1\n", "c.json": "{}\n"}
 PARENT = Program.of_files(FILES)
@@ -73,3 +74,12 @@ def test_a_program_of_one_file_stays_as_it_is() -> None:
     draft = Draft(0, 0, 0, 1, (program.id,))
     given = Brief("", "python", (draft,), {program.id: ProgramRecord(program)})
     assert in_focus(given, "python") is given
+
+
+def test_the_function_that_the_settings_name_chooses_the_file() -> None:
+    program = Program.of_files({**FILES, "d.py": "def solve():\n    return 1\n"})
+    draft = Draft(0, 0, 0, 1, (program.id,))
+    rules = PromptRules(function="solve")
+    given = Brief("", "python", (draft,), {program.id: ProgramRecord(program)}, prompts=rules)
+    briefs = [in_focus(replace(given, seed=str(n)), "python", of_function=True) for n in range(20)]
+    assert {each.known[program.id].program.path for each in briefs} == {"d.py"}
