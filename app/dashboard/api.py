@@ -45,7 +45,7 @@ from app.reports.course import MetricCourse
 from app.reports.documents import Json, to_json
 from app.reports.generations import GenerationRow
 from app.reports.metrics import MetricsRow
-from app.reports.program import ProposalDocument
+from app.reports.program import ProgramDocument, ProposalDocument
 from app.reports.runs import RunRow
 
 Name = Annotated[str, Path(alias="run", description="Name or number of a run.")]
@@ -145,10 +145,10 @@ def _add_proposals(router: APIRouter, reader: RunReader) -> None:
 
 
 def _add_programs(router: APIRouter, reader: RunReader, tails: Tails) -> None:
-    @router.get("/runs/{run}/programs/{program}")
-    def program_(run: Name, program: Program) -> Json:
+    @router.get("/runs/{run}/programs/{program}", response_model=ProgramDocument)
+    def program_(run: Name, program: Program) -> JSONResponse:
         """A program: source, `files` where it has several, measurements, replies, children."""
-        return to_json(reader.program(reader.run(run), program))
+        return JSONResponse(to_json(reader.program(reader.run(run), program)))
 
     @router.get("/runs/{run}/programs/{program}/source", response_class=PlainTextResponse)
     def source(run: Name, program: Program) -> str:

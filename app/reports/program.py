@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from app.domain.evaluation import Evaluation, Failure
 from app.domain.operator import Role
@@ -108,19 +108,18 @@ class ProgramDocument:
 
     Attributes:
       source: Its text; of several files their texts, each below its path.
-      files: Path to text of each of several files; {} where there is one.
       fitness: Of a player on a podium, what it is rated at now; else that of the first proposal
         that measured it.  None where none did.
       fitness_names: Cases whose mean is the fitness.
       proposals: The first proposals that made it, oldest first.
       children: Its admitted children, newest first.
+      files: Path to text of each of several files; {} where there is one.
     """
 
     run: int
     program: ProgramId
     language: str
     source: str
-    files: dict[str, str]
     fitness: float | None
     fitness_names: list[str]
     proposals: list[MetricsRow]
@@ -128,6 +127,7 @@ class ProgramDocument:
     trials: list[TrialDocument]
     replies: list[ReplyDocument]
     children: list[ChildDocument]
+    files: dict[str, str] = field(default_factory=dict)
 
 
 def read_program(

@@ -81,6 +81,9 @@ def scripted() -> Iterator[tuple[str, list[dict[str, Any]]]]:
     server.server_close()
 
 
+@pytest.mark.timing
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_mini_swe_agent_makes_a_child(
     mini: Path, scripted: tuple[str, list[dict[str, Any]]]
 ) -> None:
