@@ -16,6 +16,7 @@ from app.adapters.sandbox import (
     dependencies,
     environments,
     installation,
+    isolated_command,
     warm_sandbox,
 )
 from app.adapters.sandbox.data_mounts import located
@@ -97,7 +98,7 @@ def installed(home: Path, *, unisolated: bool = False) -> None:
 def test_packages_are_installed_where_that_is_accepted_or_are_in_an_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installation, "_LEVELS", ())
+    monkeypatch.setattr(isolated_command, "_LEVELS", ())
     with pytest.raises(Misconfigured) as caught:
         installed(tmp_path / "first")
     assert TRIED[3] in str(caught.value)
