@@ -24,15 +24,18 @@ from app.adapters.sandbox import isolated_command
 from app.adapters.sandbox.agent_command import run_agent_command
 from app.adapters.store.leases import Withdrawal
 from app.bootstrap.agents import agents
+from app.config.rules import rules_of
 from app.config.settings import stored_settings
 from app.domain.evaluation import Trial
 from app.domain.events import EventKind
+from app.domain.operator import Role
 from app.domain.operators.agent import AGENT
 from app.domain.problem import EditRules, Evaluator, Job, Problem
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run, RunState
 from app.domain.search.budget import Budget
 from app.engine import lifecycle, steps
+from app.engine.briefing import first_prompts, unmeasured_brief
 from app.engine.context import Context, Pace
 from app.ports.protocols import Stop, Stopped
 from tests.engine.conftest import new_run, table, with_process
@@ -245,6 +248,20 @@ def test_the_children_of_agents_are_measured_and_enter(
     assert best is not None
     assert best.fitness is not None
     assert best.fitness > -math.pi
+
+
+def test_a_task_names_the_files_and_shows_none() -> None:
+    program = SEVERAL.seeds[0]
+    rules = rules_of("map_elites", NewSettings("").settings())
+    brief = unmeasured_brief(replace(SEVERAL, context={"c.py": "z = 7\n"}), rules, 0, program, ())
+
+    [task] = first_prompts(AGENT, brief)
+
+    assert "- a.py\n- b.py\n\nScore" in task.user
+    assert not {"x = 0.0", "y = 1", "z = 7"} & set(task.user.splitlines())
+    assert task.role is Role.AGENT
+    assert task.program is not None
+    assert task.program.id == program.id
 
 
 def test_a_failure_has_the_output_of_its_agent(ctx: Context) -> None:

@@ -275,7 +275,7 @@ def agent_prompt(brief: Brief, draft: Draft) -> Prompt:
             templates.AGENT_USER, **values, files=files, fitness_score=score_text, metrics=metrics
         )
 
-    prompt = within_budget(brief, draft, write, everything(brief, draft))
+    prompt = within_budget(brief, draft, write, everything(brief, draft), in_folder=True)
     return replace(prompt, role=Role.AGENT, program=parent.program)
 
 
@@ -312,7 +312,13 @@ def _of_one_program(
 
 
 def within_budget(
-    brief: Brief, draft: Draft, write: Write, shown: Shown, *, invited: bool = False
+    brief: Brief,
+    draft: Draft,
+    write: Write,
+    shown: Shown,
+    *,
+    invited: bool = False,
+    in_folder: bool = False,
 ) -> Prompt:
     """Returns a draft's prompt, with its least useful items cut until it is short enough.
 
@@ -325,11 +331,12 @@ def within_budget(
       write: Writes the user text.
       shown: The sections before anything is cut.
       invited: Whether the reply may change more files than the one in focus.
+      in_folder: Whether the files are found in a folder, so that none stands in the text.
     """
     rules = brief.prompts
     system = templates.system_text(rules, brief.instructions)
     program, most = brief.parent(draft).program, rules.max_prompt_tokens
-    others = beside(program, brief.context, most, invited=invited)
+    others = "" if in_folder else beside(program, brief.context, most, invited=invited)
     while True:
         user = others + write(shown, _filler(brief, f"prompt/{draft.ordinal}"))
         fitting = fits(system + user, rules.max_prompt_tokens)

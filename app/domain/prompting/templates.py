@@ -145,13 +145,17 @@ AGENT_USER = Template(
     """\
 # The program
 Its files are in this folder. These may change:
-{files}- Score of the current version: {fitness_score} (higher is better)
-- Metrics: {metrics}
+{files}
+Score of the current version: {fitness_score} (higher is better)
+Metrics: {metrics}
 {artifacts}{ancestry}{previous_attempts}{failures}{left_out}
 # Task
 Change the files so that the program gets a higher score. The new version must not compute the same
-as the current one, or as a change that was tried. Keep the names and parameters of functions that
-other code calls. Leave the changed files in this folder, and do not commit them.
+as the current one, or as a change that was tried.
+"""
+    + _BLOCKS_NOTE
+    + """\
+Leave the changed files in this folder, and do not commit them.
 """,
 )
 
