@@ -381,6 +381,21 @@ ELSEWHERE: Mapping[str, str] = {
     "runs no programs: `evoq play": "tests/unit/cli/test_play.py::test_person_and_program_move_in_"
     "turn_until_the_game_is_over",
     "Use its objects": IN_COMPATIBLE_MODE,
+    **dict.fromkeys(
+        (
+            *("`seeds` has no start program", "leave `program` out"),
+            *("Put the files of the program into", "Name files of {} characters together"),
+            *("Name it, or measure in compatible", "Measure in compatible mode, or leave"),
+        ),
+        "tests/unit/adapters/problems/test_repository.py::test_a_remedy_that_is_carried_out_ends_"
+        "the_refusal",
+    ),
+    "agent.command: there is no": "tests/integration/test_agents.py::test_a_command_that_is_not_"
+    "there_is_named",
+    "set agent.network=false": "tests/unit/cli/test_remedies_of_agents.py::test_an_advice_about_"
+    "agents_that_is_carried_out_ends_the_refusal",
+    "has no command: set agent.command": "tests/engine/test_agent_operator.py::test_the_children_"
+    "of_agents_are_measured_and_enter",
     "those of OpenEvolve have one": "tests/engine/test_programs_of_files.py::test_a_checkpoint_is_"
     "refused_and_folders_are_written_in_its_place",
 }
@@ -416,8 +431,12 @@ COLLECTED = {
     ),
 }
 """Modules and packages whose `remedy` arguments the siblings of this module collect."""
-NOT_COLLECTED: Mapping[str, str] = {"workers.harness.errors": IN_COMPATIBLE_MODE}
-"""A module with one remedy, which no collector reads, and the test that carries it out."""
+NOT_COLLECTED: Mapping[str, str] = {
+    "workers.harness.errors": IN_COMPATIBLE_MODE,
+    "app.adapters.sandbox.agent_command": "tests/engine/test_agent_operator.py::test_where_nothing_"
+    "isolates_the_run_is_paused_with_the_remedy",
+}
+"""Modules with one remedy, which no collector reads, and the tests that carry it out."""
 
 
 def _missing(path: Path) -> list[str]:

@@ -118,3 +118,27 @@ def test_the_problem_is_the_same_when_it_is_read_from_the_ledger(tmp_path: Path)
     loaded = problem(tmp_path)
     again = loading.reload(loaded.format, loaded.name, loaded.files, loaded.options)
     assert (again.digest, again.seeds) == (loaded.digest, loaded.seeds)
+
+
+LARGE = {**FILES, "library/large.md": "x" * 300_000}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedied"),
+    [
+        ({"program": None}, {"program": PROGRAM}),
+        ({"players": 2}, {}),
+        ({"program": {**PROGRAM, "root": "."}}, {}),
+        ({"program": {**PROGRAM, "context": ["*.md"]}}, {}),
+        ({"program": {**PROGRAM, "entry": ""}, "mode": "guarded"}, {"mode": "guarded"}),
+        (
+            {"program": {**PROGRAM, "build": {"command": ["make"]}}, "mode": "guarded"},
+            {"program": {**PROGRAM, "build": {"command": ["make"]}}, "mode": "compatible"},
+        ),
+    ],
+)
+def test_a_remedy_that_is_carried_out_ends_the_refusal(
+    tmp_path: Path, wrong: dict[str, object], remedied: dict[str, object]
+) -> None:
+    refused(tmp_path, LARGE, **wrong)
+    assert problem(tmp_path, LARGE, **remedied).seeds
