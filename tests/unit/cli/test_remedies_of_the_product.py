@@ -381,6 +381,10 @@ ELSEWHERE: Mapping[str, str] = {
     "runs no programs: `evoq play": "tests/unit/cli/test_play.py::test_person_and_program_move_in_"
     "turn_until_the_game_is_over",
     "Use its objects": IN_COMPATIBLE_MODE,
+    "where agents find commands": "tests/integration/test_agents.py::test_a_command_that_is_not_"
+    "there_is_named",
+    "has no address that an agent could ask": "tests/engine/test_agent_operator.py::test_a_model_"
+    "without_an_address_is_no_model_for_agents",
 }
 """The beginning of an advice to the test that carries it out."""
 
@@ -413,8 +417,12 @@ COLLECTED = {
     ),
 }
 """Modules and packages whose `remedy` arguments the siblings of this module collect."""
-NOT_COLLECTED: Mapping[str, str] = {"workers.harness.errors": IN_COMPATIBLE_MODE}
-"""A module with one remedy, which no collector reads, and the test that carries it out."""
+NOT_COLLECTED: Mapping[str, str] = {
+    "workers.harness.errors": IN_COMPATIBLE_MODE,
+    "app.adapters.sandbox.agent_command": "tests/engine/test_agent_operator.py::test_where_nothing_"
+    "isolates_the_run_is_paused_with_the_remedy",
+}
+"""Modules with one remedy, which no collector reads, and the tests that carry them out."""
 
 
 def _missing(path: Path) -> list[str]:
