@@ -36,7 +36,7 @@ def agents(
         settings = stored_settings(run.settings)
         agent, of_run = settings.agent, problem(run)
         if not agent.command:
-            raise Misconfigured("the operator `agent` has no command: set agent.command")
+            raise Misconfigured("the operator `agent` has no command to run")
         # Half a second, for runs with agents.
         from app.adapters.model.agents.model import PREFIX, AgentCommand, AgentModel
         from app.adapters.model.agents.proxy import Upstream

@@ -37,7 +37,7 @@ from app.domain.search.budget import Budget
 from app.engine import lifecycle, steps
 from app.engine.briefing import first_prompts, unmeasured_brief
 from app.engine.context import Context, Pace
-from app.ports.protocols import Stop, Stopped
+from app.ports.protocols import Misconfigured, Stop, Stopped
 from tests.engine.conftest import new_run, table, with_process
 from tests.engine.executors import RecordedMessages, operator_replies
 from tests.engine.toy import DIGEST, problem
@@ -290,6 +290,22 @@ def test_where_nothing_isolates_the_run_is_paused_with_the_remedy(
     assert run.state is RunState.PAUSED
     assert "nothing here keeps an agent apart" in run.reason
     assert "leave `agent` out of search.operators" in run.reason
+
+
+def test_a_model_without_an_address_is_no_model_for_agents(
+    ctx: Context, endpoint: Endpoint
+) -> None:
+    ctx, run = begun(ctx, problem(), NewSettings(ONE_FILE, endpoint.url))
+    asked, made = run.settings, agents(lambda run: problem(), ctx.sandbox)
+    human = {**asked["llm"], "provider": "human", "base_url": None}
+    role = {"agent": {"model": "m", "base_url": endpoint.url}}
+
+    with pytest.raises(Misconfigured, match="no address that an agent could ask"):
+        made(replace(run, settings={**asked, "llm": human}))
+
+    offline = {**asked, "llm": human, "agent": {**asked["agent"], "network": False}}
+    assert made(replace(run, settings=offline)) is not None
+    assert made(replace(run, settings={**asked, "llm": {**human, "roles": role}})) is not None
 
 
 def test_the_tokens_of_an_agent_are_booked_for_its_run(ctx: Context, endpoint: Endpoint) -> None:

@@ -507,10 +507,19 @@ def test_output_that_looks_like_a_reply_is_no_reply() -> None:
     assert isinstance(made, Failure)
 
 
-def test_a_command_that_is_not_there_is_named() -> None:
+def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
     agent = AgentModel(AgentCommand(("no-such-agent",)), run_agent_command, FIXED)
     with pytest.raises(Misconfigured, match="no-such-agent"):
         agent.complete([Prompt("", "", role=Role.AGENT, program=PROGRAM)])
+
+    folder = tmp_path / "agents"
+    (folder / "bin").mkdir(parents=True)
+    program = folder / "bin" / "no-such-agent"
+    program.write_text("#!/bin/sh\necho It runs.\n")
+    program.chmod(0o755)
+    for command in ("no-such-agent", str(program)):
+        found = AgentCommand((command,), visible=(str(folder),))
+        assert "It runs." in completed(replace(agent, agent=found)).text
 
 
 def processes_with(marker: str) -> list[str]:

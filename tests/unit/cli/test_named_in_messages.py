@@ -21,8 +21,6 @@ _SETTING = re.compile(
 )
 _VARIABLE = re.compile(r"EVOQ_[A-Z_]+[A-Z]")
 _COMMAND = re.compile(r"`evoq ([a-z-]+)([^`]*)`")
-_OF_AGENTS = "try"
-"""A command that is in the folders of agents alone."""
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
@@ -76,13 +74,17 @@ def test_every_variable_that_a_message_names_exists() -> None:
     from_environment(dict.fromkeys(named, "1"))
 
 
+OF_AGENTS = "try"
+"""The command that only an agent has, in its folder."""
+
+
 def test_every_command_and_option_that_a_message_names_exists() -> None:
     named = {
         (match[1], option)
         for path in SOURCES
         for text in messages(path)
         for match in _COMMAND.finditer(text)
-        if match[1] != _OF_AGENTS
+        if match[1] != OF_AGENTS
         for option in [*_OPTION.findall(match[2]), "--help"]
     }
 

@@ -390,14 +390,12 @@ ELSEWHERE: Mapping[str, str] = {
         "tests/unit/adapters/problems/test_repository.py::test_a_remedy_that_is_carried_out_ends_"
         "the_refusal",
     ),
-    "agent.command: there is no": "tests/integration/test_agents.py::test_a_command_that_is_not_"
-    "there_is_named",
-    "set agent.network=false": "tests/unit/cli/test_remedies_of_agents.py::test_an_advice_about_"
-    "agents_that_is_carried_out_ends_the_refusal",
-    "has no command: set agent.command": "tests/engine/test_agent_operator.py::test_the_children_"
-    "of_agents_are_measured_and_enter",
     "those of OpenEvolve have one": "tests/engine/test_programs_of_files.py::test_a_checkpoint_is_"
     "refused_and_folders_are_written_in_its_place",
+    "where agents find commands": "tests/integration/test_agents.py::test_a_command_that_is_not_"
+    "there_is_named",
+    "has no address that an agent could ask": "tests/engine/test_agent_operator.py::test_a_model_"
+    "without_an_address_is_no_model_for_agents",
 }
 """The beginning of an advice to the test that carries it out."""
 
@@ -436,7 +434,7 @@ NOT_COLLECTED: Mapping[str, str] = {
     "app.adapters.sandbox.agent_command": "tests/engine/test_agent_operator.py::test_where_nothing_"
     "isolates_the_run_is_paused_with_the_remedy",
 }
-"""Modules with one remedy, which no collector reads, and the tests that carry it out."""
+"""Modules with one remedy, which no collector reads, and the tests that carry them out."""
 
 
 def _missing(path: Path) -> list[str]:
