@@ -444,7 +444,7 @@ export type ResumedFrame = {
   event: ResumedEvent;
 };
 
-export type Role = "generator" | "refiner" | "judge" | "strategist" | "adversary" | "embedder";
+export type Role = "generator" | "refiner" | "judge" | "strategist" | "adversary" | "embedder" | "agent";
 
 export type Scored = {
   cohort: number;
