@@ -43,7 +43,8 @@ def export_run(
 
     Texts and settings lose what looks like a secret; programs and the problem's files stay as they
     are. With --patch, writes instead how the best program of several files differs from the first
-    start program; `git apply` in the program's folder applies it.
+    start program. `patch -p1` in the program's folder applies it, and in a git repository around
+    that folder `git apply --directory=PATH/TO/FOLDER`.
 
     Examples:
       evoq export online_bin_packing-1

@@ -39,7 +39,8 @@ class Change:
 def patch_of(before: Program, after: Program) -> str:
     """Returns the patch that makes one program of several files of another; "" for equal ones.
 
-    Its paths are relative to the folder of the program: `git apply` in that folder applies it.
+    Its paths are relative to the folder of the program: `patch -p1` in that folder applies it, and
+    `git apply --directory=PATH/TO/FOLDER` in a git repository around it.
     """
     return "".join(change.patch for change in changes_of(before, after))
 
