@@ -2,7 +2,6 @@
 
 # EVOLVE-BLOCK-START
 SEGMENT_BYTES = 700
-CHECKED_FIRST = 20
 # EVOLVE-BLOCK-END
 
 for name, value in list(globals().items()):
