@@ -85,7 +85,8 @@ def test_agents_without_a_model_make_an_example_faster(
 def test_a_run_of_agents_that_is_killed_goes_on_to_its_budget(
     tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.reports.folder.draw", not_drawn)  # before the commands are forked
+    # Before the commands are forked, which inherit it.
+    monkeypatch.setattr("app.reports.folder.draw", not_drawn)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     script = str(tmp_path / "agent" / "agent.py")
     given = order(tmp_path, repository, 4, "--iterations", "100", "--name", "agents")

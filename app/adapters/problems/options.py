@@ -84,7 +84,8 @@ class Options:
         asked: dict[str, float] = {"wall_seconds": wall, "cpu_seconds": cores * wall}
         if memory_mib is not None:
             asked["memory_mib"] = memory_mib
-        return Limits(**(asked | dict(self.limits)))  # type: ignore[arg-type]  # whole where whole
+        # The reader of each limit made it a whole number where the field is one.
+        return Limits(**(asked | dict(self.limits)))  # type: ignore[arg-type]
 
 
 def shaping(options: Mapping[str, object]) -> Options:
@@ -115,14 +116,15 @@ def shaping(options: Mapping[str, object]) -> Options:
         for name, value in values.items()
         if name not in _LIMITS
     }
-    return Options(values, limits=limits, **read)  # type: ignore[arg-type]  # as the readers return
+    # Each reader returns the type of its field.
+    return Options(values, limits=limits, **read)  # type: ignore[arg-type]
 
 
-def _as_it_is(value: object, where: str) -> object:  # noqa: ARG001  checked where it was found out
+def _as_it_is(value: object, where: str) -> object:  # noqa: ARG001
     return value
 
 
-def _text(value: object, where: str) -> str:  # noqa: ARG001  every value is a text
+def _text(value: object, where: str) -> str:  # noqa: ARG001
     return str(value)
 
 
@@ -192,7 +194,7 @@ def modules(value: object, where: str) -> list[str]:
 def _limit(value: object, where: str) -> float:
     whole = _LIMITS[where] in _WHOLE
     try:
-        number = float(value)  # type: ignore[arg-type]  # any other type raises
+        number = float(value)  # type: ignore[arg-type]
         if whole:
             number = int(number) if number.is_integer() else -1
     except (TypeError, ValueError):

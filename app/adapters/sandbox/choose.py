@@ -184,7 +184,7 @@ def _check_engine(deployed: bool) -> Check:
 def _open_processes(
     settings: SandboxSettings,
     show_progress: ShowProgress,
-    may_build: bool,  # noqa: ARG001  there is no image
+    may_build: bool,  # noqa: ARG001
 ) -> Sandbox:
     folder = Path(settings.environments) if settings.environments else None
     environments = Environments(

@@ -71,7 +71,7 @@ def image_id(engine: APIClient, image: str) -> str:
     Raises:
       ImageNotFound: The engine has no such image.
     """
-    return str(engine.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]  # docker-py
+    return str(engine.inspect_image(image)["Id"])  # type: ignore[no-untyped-call]
 
 
 def has_image(engine: APIClient, image: str) -> bool:

@@ -178,6 +178,6 @@ def _numbered(statement: str) -> tuple[bytes, tuple[str, ...]]:
 @lru_cache(_STATEMENTS)
 def _named(columns: tuple[str, ...]) -> _MakeRow:
     # A column without a name, such as "?column?", gets that of its place.
-    kind: Any = namedtuple("Row", columns, rename=True)  # type: ignore[misc]  # at run time only
+    kind: Any = namedtuple("Row", columns, rename=True)  # type: ignore[misc]
     make: _MakeRow = kind._make
     return make
