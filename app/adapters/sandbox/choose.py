@@ -11,7 +11,7 @@ from app.adapters.sandbox.environments import Environments, ShowProgress, no_pro
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.places import LEAST
-from app.config.settings import SandboxSettings
+from app.config.settings import SandboxSettings, Settings
 from app.ports.protocols import Misconfigured, Sandbox, Unavailable
 
 _ANSWER_SECONDS = 2.0
@@ -181,6 +181,33 @@ def _check_engine(deployed: bool) -> Check:
     return Check("Docker", False, detail, remedy)
 
 
+def _open_jobs(
+    settings: SandboxSettings,
+    show_progress: ShowProgress,  # noqa: ARG001
+    may_build: bool,  # noqa: ARG001
+) -> Sandbox | str:
+    if settings.backend == "auto":
+        return "a cluster is never chosen by itself"
+    from app.adapters.sandbox.job_sandbox import JobSandbox, PodSettings
+
+    cluster = Settings().kubernetes
+    pods = PodSettings(settings.image, settings.cpus, settings.places or LEAST, cluster)
+    return JobSandbox(_jobs(settings), pods)
+
+
+def _jobs(settings: SandboxSettings) -> "Jobs":
+    from app.adapters.kubernetes.connection import connect
+    from app.adapters.kubernetes.jobs import Jobs
+
+    chosen = Settings().kubernetes
+    cluster = connect(chosen.kubeconfig, chosen.context, chosen.namespace)
+    return Jobs(cluster, owner=settings.owner)
+
+
+def _clear_jobs(settings: SandboxSettings) -> int:
+    return 0 if settings.backend == "auto" else _jobs(settings).sweep()
+
+
 def _open_processes(
     settings: SandboxSettings,
     show_progress: ShowProgress,
@@ -217,6 +244,13 @@ KINDS = (
         "child processes",
         _open_processes,
         own=("environments", "build_hosts", "unisolated_builds", "unbounded_processes"),
+    ),
+    SandboxKind(
+        "kubernetes",
+        "Jobs",
+        _open_jobs,
+        own=(),
+        clear_orphans=_clear_jobs,
     ),
 )
 """Every kind of sandbox, in the order in which "auto" tries them."""
