@@ -247,6 +247,10 @@ SETTINGS: Mapping[str, FieldInfo] = {
 """Every setting of those classes, by dotted key."""
 
 
+OF_PROCESSES: Mapping[str, type] = {"kubernetes": KubernetesSettings}
+"""Sections that no run has: each process reads its own from its environment."""
+
+
 def setting_of(name: str) -> str:
     """Returns the setting that a dotted key names, or names a part of."""
     return ".".join(name.split(".")[:2])

@@ -92,7 +92,10 @@ os.dup2(fd, 0, inheritable=False)
 os.close(fd)
 mark = os.environ.pop("EVOQ_NONCE")
 """
-LOGGED_BOOTSTRAP = f"{_FROM_A_FILE}{_LOADER}from evoq_harness.zygote import main\nmain(texts, codes, known, mark)\n"
+LOGGED_BOOTSTRAP = (
+    f"{_FROM_A_FILE}{_LOADER}"
+    "from evoq_harness.zygote import main\nmain(texts, codes, known, mark)\n"
+)
 """The program for `python3 -c` that boots and runs one trial for a log.
 
 Its arguments are a file with all that a zygote reads, compressed, then pairs of a directory and the
@@ -100,6 +103,10 @@ access rights that it is to have; the variable EVOQ_NONCE is the mark of its lin
 """
 COMMAND_BOOTSTRAP = f"{_LOADER}from evoq_harness.command import main\nmain()\n"
 """The program for `python3 -c` that reads the harness and runs one command in isolation."""
+
+
+UNCOMPILED = bytes(8)
+"""In place of compiled modules, for `compiled_elsewhere`: the frame is a third as long."""
 
 
 @functools.cache

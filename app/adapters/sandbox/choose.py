@@ -6,8 +6,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from app.adapters.kubernetes.connection import connect
+from app.adapters.kubernetes.jobs import Jobs
 from app.adapters.sandbox.engine_socket import engine_answers, socket_at_hand, socket_group
 from app.adapters.sandbox.environments import Environments, ShowProgress, no_progress
+from app.adapters.sandbox.job_sandbox import JobSandbox, PodSettings
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.places import LEAST
@@ -188,17 +191,12 @@ def _open_jobs(
 ) -> Sandbox | str:
     if settings.backend == "auto":
         return "a cluster is never chosen by itself"
-    from app.adapters.sandbox.job_sandbox import JobSandbox, PodSettings
-
     cluster = Settings().kubernetes
     pods = PodSettings(settings.image, settings.cpus, settings.places or LEAST, cluster)
     return JobSandbox(_jobs(settings), pods)
 
 
-def _jobs(settings: SandboxSettings) -> "Jobs":
-    from app.adapters.kubernetes.connection import connect
-    from app.adapters.kubernetes.jobs import Jobs
-
+def _jobs(settings: SandboxSettings) -> Jobs:
     chosen = Settings().kubernetes
     cluster = connect(chosen.kubeconfig, chosen.context, chosen.namespace)
     return Jobs(cluster, owner=settings.owner)

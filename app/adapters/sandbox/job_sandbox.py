@@ -23,7 +23,12 @@ from app.adapters.kubernetes.manifests import (
     Scratch,
     Security,
 )
-from app.adapters.sandbox.bundle import ENVIRONMENT, LOGGED_BOOTSTRAP, beyond_the_library
+from app.adapters.sandbox.bundle import (
+    ENVIRONMENT,
+    LOGGED_BOOTSTRAP,
+    UNCOMPILED,
+    beyond_the_library,
+)
 from app.adapters.sandbox.data_mounts import located, refuse
 from app.adapters.sandbox.dependencies import from_dockerfile, from_requirements
 from app.adapters.sandbox.protection import Isolation, protections_of, summary
@@ -47,7 +52,6 @@ from app.ports.protocols import (
     Protection,
     Starved,
     Stop,
-    Stopped,
     Unavailable,
 )
 
@@ -169,7 +173,7 @@ class JobSandbox:
         return self._isolation
 
     def _outcome(self, job: Job, end: JobEnd) -> Outcome:
-        """Returns the outcome of a trial whose Job has ended; raises SandboxLost without a report."""
+        """Returns the outcome of a trial by the end of its Job; raises SandboxLost without one."""
         kind, detail = end.ending.kind, end.ending.detail
         boot, numpy = self._boot(job)
         if end.results:
@@ -257,7 +261,11 @@ class JobSandbox:
         key = sha256(b"\0".join((job.ticket.encode(), job.evaluator.digest.encode(), *texts)))
         offset = int.from_bytes(key.digest()[:4]) % _OFFSETS
         settings = BootSettings(
-            "pod", offset=offset, boot_seconds=_BOOT_SECONDS, trials_per_evaluator=1
+            "pod",
+            offset=offset,
+            boot_seconds=_BOOT_SECONDS,
+            trials_per_evaluator=1,
+            compiled=UNCOMPILED,
         )
         return settings, beyond_the_library(texts)
 
