@@ -205,11 +205,12 @@ class FakeApiServer:
                     events.put(event)
             self._watches.append((kind, events))
         request.send_response(200)
-        request.send_header("Connection", "close")
+        request.send_header("Transfer-Encoding", "chunked")
         request.end_headers()
         request.wfile.flush()
         while (event := events.get()) is not None:
-            request.wfile.write(json.dumps(event).encode() + b"\n")
+            line = json.dumps(event).encode() + b"\n"
+            request.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             request.wfile.flush()
         request.close_connection = True
 
