@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePosixPath
 
+from app.adapters.kubernetes.connection import Cluster, connect
 from app.adapters.kubernetes.endings import EndKind
 from app.adapters.kubernetes.jobs import JobEnd, Jobs
 from app.adapters.kubernetes.manifests import (
@@ -100,6 +101,16 @@ class PodSettings:
     cpus: float
     places: int
     cluster: KubernetesSettings
+
+
+def open_cluster(settings: KubernetesSettings) -> Cluster:
+    """Returns the cluster of the settings; raises Misconfigured."""
+    return connect(settings.kubeconfig, settings.context, settings.namespace)
+
+
+def open_jobs(settings: KubernetesSettings, owner: str) -> Jobs:
+    """Returns the Jobs of trials of a deployment; raises Misconfigured."""
+    return Jobs(open_cluster(settings), owner=owner)
 
 
 class JobSandbox:
