@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +15,7 @@ from app.domain.digits import number_texts
 from app.patterns.commands import Command
 from app.patterns.errors import BranchingError
 from app.patterns.group import GroupLimits, Target
+from app.patterns.isolated import IsolatedRunner, is_host
 from app.patterns.levels import BeamSearch, Tournament, TreeOfThoughts
 from app.patterns.outcomes import SpeculationOutcome
 from app.patterns.racing import BestOfN, Cascaded, Reflexion, Speculate
@@ -101,6 +101,21 @@ NoCommit = Annotated[bool, typer.Option("--no-commit", help="Print scores, chang
 All = Annotated[
     bool, typer.Option("--all", help="Let all run to their end; the first in order wins.")
 ]
+Sandbox = Annotated[
+    bool, typer.Option("--sandbox", help="Run each command apart from this machine.")
+]
+Network = Annotated[
+    list[str] | None,
+    typer.Option("--network", metavar="HOST[:PORT]", help="With --sandbox: reached by a proxy."),
+]
+Visible = Annotated[
+    list[str] | None,
+    typer.Option("--visible", metavar="PATH", help="With --sandbox: can be read, beside /usr."),
+]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME[=VALUE]", help="With --sandbox: a variable it has."),
+]
 
 
 def branch(
@@ -123,19 +138,27 @@ def branch(
     depth: Depth = None,
     no_commit: NoCommit = False,
     all_: All = False,
+    sandbox: Sandbox = False,
+    network: Network = None,
+    visible: Visible = None,
+    env: Variables = None,
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
 ) -> int:
     """Runs commands side by side, each on a copy of a folder of its own, and keeps one copy.
 
-    A command succeeds by the exit status 0, and may write a score on descriptor 3. It runs as you,
-    in no sandbox. BRANCHING_ATTEMPT is its number, BRANCHING_DEPTH its level, BRANCHING_FEEDBACK
-    what was said of failures before it. The exit status is 0 if a copy was kept.
+    A command succeeds by the exit status 0, and may write a score on descriptor 3. It runs as you;
+    with --sandbox apart from this machine, as agents do: it sees its copy of the folder, the
+    system's programs and what --visible names, and reaches no host but --network.
+
+    BRANCHING_ATTEMPT is its number, BRANCHING_DEPTH its level, BRANCHING_FEEDBACK what was said of
+    failures before it. The exit status is 0 if a copy was kept.
 
     Examples:
       evoq branch speculate -c "make fast" -c "make safe" --timeout 600
       evoq branch best-of-n -n 8 --evaluate "./score" -- ./improve
       evoq branch reflexion --critique "cat test.log" -- ./agent
+      evoq branch speculate -n 4 --sandbox --network api.example.org --env KEY -- ./agent
       evoq branch beam -n 4 --width 2 --depth 3 --evaluate "./score" -- ./improve
     """
     given = {
@@ -152,7 +175,9 @@ def branch(
         "--max-parallel": max_parallel,
     }
     _check(pattern, given, command, shells)
-
+    for name, value in (("--network", network), ("--visible", visible), ("--env", env)):
+        if value and not sandbox:
+            raise UsageError("has no effect without --sandbox", where=name, remedy="Add --sandbox.")
     options = _Options(
         [["/bin/sh", "-c", text] for text in shells] if shells else [list(command or ())],
         len(shells) if shells else n or _COPIES,
@@ -163,10 +188,37 @@ def branch(
     screen = Screen(json=as_json)
     return_to_the_shells_folder()
     try:
+        if sandbox:
+            options.terms["runner"] = _isolated(network or [], visible or [], env or [])
         outcome = _pattern(pattern, options)(folder)
     except (BranchingError, TimeoutError) as error:
         raise CommandError(str(error)) from error
     return _report(pattern, outcome, no_commit, screen)
+
+
+def _isolated(network: list[str], visible: list[str], variables: list[str]) -> IsolatedRunner:
+    """Returns where commands run apart.
+
+    Raises:
+      UsageError: A host, a path or a variable is none.
+      IsolationError: Nothing here keeps a command apart.
+    """
+    environment = {}
+    for text in variables:
+        name, given, value = text.partition("=")
+        if not given and name not in os.environ:
+            remedy = "Write NAME=VALUE, or export it."
+            raise UsageError("no such variable", where="--env", value=name, remedy=remedy)
+        environment[name] = value if given else os.environ[name]
+    for path in visible:
+        if not os.path.exists(path):
+            raise UsageError(
+                "no such file or folder", where="--visible", value=path, remedy="Correct the path."
+            )
+    if wrong := [host for host in network if not is_host(host)]:
+        remedy = "Write NAME, for HTTPS, or NAME:PORT."
+        raise UsageError("no host", where="--network", value=wrong[0], remedy=remedy)
+    return IsolatedRunner(visible=visible, hosts=network, environment=environment)
 
 
 def return_to_the_shells_folder() -> None:
@@ -224,13 +276,10 @@ class _Options:
     given: dict[str, Any]
     terms: dict[str, Any]
 
-    def command(self, number: int, feedback: str = "", depth: int = 0) -> Command:
-        variables = {
-            "BRANCHING_ATTEMPT": str(number),
-            "BRANCHING_FEEDBACK": feedback,
-            "BRANCHING_DEPTH": str(depth),
-        }
-        return Command(self.commands[number % len(self.commands)], variables)
+    def command(self, number: int = 0, depth: int = 0) -> Command:
+        return Command(self.commands[number % len(self.commands)]).given(
+            BRANCHING_ATTEMPT=str(number), BRANCHING_FEEDBACK="", BRANCHING_DEPTH=str(depth)
+        )
 
     def candidates(self, depth: int = 0) -> list[Command]:
         return [self.command(number, depth=depth) for number in range(self.n)]
@@ -241,8 +290,7 @@ class _Options:
 
     def evaluated(self) -> dict[str, Any]:
         """Returns the terms of a pattern whose candidates have scores."""
-        score = self.shell("--evaluate")
-        return {**self.terms, **({"evaluate": score.number} if score else {})}
+        return {**self.terms, "evaluate": self.shell("--evaluate")}
 
     def levels(self) -> dict[str, Any]:
         """Returns the terms of a pattern with levels."""
@@ -264,37 +312,19 @@ def _pattern(name: str, options: _Options) -> Callable[[Target], SpeculationOutc
             return BestOfN(options.candidates(), commit=commit, **options.evaluated())
         case "cascaded":
             widths = [int(width) for width in (given["--fan-out"] or "1,2,4").split(",")]
-            return Cascaded(
-                lambda path, errors: options.command(0, "\n".join(errors))(path),
-                fan_out=widths,
-                **terms,
-            )
+            return Cascaded(options.command(), fan_out=widths, **terms)
         case "reflexion":
-            critique = options.shell("--critique")
-            return Reflexion(
-                lambda path, attempt, feedback: options.command(attempt, feedback)(path),
-                max_retries=given["--retries"] or _ATTEMPTS,
-                critique=critique.text if critique else None,
-                **terms,
-            )
+            retries, critique = given["--retries"] or _ATTEMPTS, options.shell("--critique")
+            return Reflexion(options.command(), max_retries=retries, critique=critique, **terms)
         case "tree-of-thoughts":
             return TreeOfThoughts(options.candidates(), **options.levels())
         case "beam":
             width = given["--width"] or _WIDTH
             return BeamSearch(options.candidates(), beam_width=width, **options.levels())
         case _:
-            return Tournament(options.candidates(), _Judge(given["--judge"]), **terms)
-
-
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """A text for the shell, which prints 0 or 1."""
-
-    text: str
-
-    def __call__(self, first: Path, second: Path) -> int:
-        variables = {"BRANCHING_FIRST": str(first), "BRANCHING_SECOND": str(second)}
-        return int(Command(["/bin/sh", "-c", self.text], variables).number(first))
+            judge = options.shell("--judge")
+            assert judge is not None
+            return Tournament(options.candidates(), judge, **terms)
 
 
 def _report(pattern: str, outcome: SpeculationOutcome, no_commit: bool, screen: Screen) -> int:

@@ -7,14 +7,20 @@ removed when the folder is next opened.
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal, Self
 
-from app.patterns.errors import BranchStaleError, CommitError, ConflictError, MountError
-from app.patterns.snapshot import Snapshot, differing, settled, snapshot
+from app.adapters.locked_folders import LockedFolder, mounts_below, remove_left_folders
+from app.adapters.snapshots import Snapshot, differing, settled, snapshot
+from app.patterns.errors import (
+    BranchError,
+    BranchStaleError,
+    CommitError,
+    ConflictError,
+    MountError,
+)
 from app.patterns.storage import (
     Storage,
     choose,
@@ -23,10 +29,10 @@ from app.patterns.storage import (
     discard,
     exchange,
     lower_layers,
-    mounts_below,
 )
 
-_LOCK, _COMMITS, _SESSION, _ALIVE = "lock", "commits", "session-", "alive"
+_LOCK, _COMMITS, _SESSION = "lock", "commits", "session-"
+_HOME = "home"
 
 
 class Workspace:
@@ -51,16 +57,17 @@ class Workspace:
         self._state = self.path.parent / f".{self.path.name}.branches"
         self._branches: list[Branch] = []
         self._made = 0
+        self._session: LockedFolder | None = None
         try:
-            self._session, self._alive = self._open_session()
+            self._session = self._open_session()
         except OSError as error:
             raise MountError(
                 f"{self._state}: {error.strerror or error}; it must be writable"
             ) from error
         with ExitStack() as undo:
             undo.callback(self.close)
-            self._check_exchange()
-            self.storage = choose(self.path, self._session, storage)
+            self._check_exchange(self._folder)
+            self.storage = choose(self.path, self._folder, storage)
             undo.pop_all()
 
     def branch(
@@ -86,11 +93,9 @@ class Workspace:
           MountError: A file of the folder cannot be copied.
           OSError: A file cannot be read, or the disk is full.
         """
-        if self._alive < 0:
-            raise BranchStaleError(f"the workspace {self.path} has been closed")
+        folder = self._folder / str(self._made + 1)
         with self._hold_lock():
             self._made += 1
-            folder = self._session / str(self._made)
             if since is None:
                 before, commits = settled(self.path), self._commits()
             else:
@@ -106,14 +111,14 @@ class Workspace:
 
     def close(self) -> None:
         """Aborts what is still open and removes what lies beside the folder.  Idempotent."""
-        if self._alive < 0:
+        session, self._session = self._session, None
+        if session is None:
             return
         for branch in list(self._branches):
             branch.abort()
         with self._hold_lock():
-            discard(self._session)
-            os.close(self._alive)
-            self._alive = -1
+            if not session.remove():
+                raise BranchError(f"{session.folder} cannot be removed; remove it by hand")
             if not any(self._state.glob(f"{_SESSION}*")):
                 discard(self._state)
 
@@ -123,19 +128,22 @@ class Workspace:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open_session(self) -> tuple[Path, int]:
-        with self._hold_lock():
-            for dead in self._state.glob(f"{_SESSION}*"):
-                _sweep(dead)
-            session = Path(tempfile.mkdtemp(prefix=_SESSION, dir=self._state))
-            alive = os.open(session / _ALIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(alive, fcntl.LOCK_EX)
-            return session, alive
+    @property
+    def _folder(self) -> Path:
+        """The folder of its branches, while it is open."""
+        if self._session is None:
+            raise BranchStaleError(f"the workspace {self.path} has been closed")
+        return Path(self._session.folder)
 
-    def _check_exchange(self) -> None:
-        pair = [self._session / name for name in ("first", "second")]
-        for folder in pair:
-            folder.mkdir()
+    def _open_session(self) -> LockedFolder:
+        with self._hold_lock():
+            remove_left_folders(_SESSION, str(self._state))
+            return LockedFolder(_SESSION, str(self._state))
+
+    def _check_exchange(self, folder: Path) -> None:
+        pair = [folder / name for name in ("first", "second")]
+        for each in pair:
+            each.mkdir()
         try:
             exchange(*pair)
         except OSError as error:
@@ -144,8 +152,8 @@ class Workspace:
                 "commit needs; use a folder of a local disk, such as ext4, XFS, Btrfs or tmpfs"
             ) from error
         finally:
-            for folder in pair:
-                folder.rmdir()
+            for each in pair:
+                each.rmdir()
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
@@ -187,7 +195,7 @@ class Workspace:
                 counted.write(b".")
             try:
                 commit(self.storage, self.path, folder)
-            except OSError as error:
+            except (OSError, RecursionError) as error:
                 raise CommitError(f"branch {branch.name} of {self.path}: {error}") from error
         self._branches.remove(branch)
         # A branch that is still open shows the files of the old base through its overlay.
@@ -224,6 +232,11 @@ class Branch:
         self._workspace, self._before, self._commits = workspace, before, commits
         self._on_success, self._on_error = on_success, on_error
         self._inner: Workspace | None = None
+
+    @property
+    def home(self) -> Path:
+        """A folder for what is not committed, which ends with the branch; it may not exist."""
+        return self.path.parent / _HOME
 
     def branch(
         self,
@@ -314,20 +327,3 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _sweep(session: Path) -> None:
-    """Removes a session whose process has ended."""
-    try:
-        alive = os.open(session / _ALIVE, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        discard(session)
-        return
-    try:
-        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return
-    else:
-        discard(session)
-    finally:
-        os.close(alive)

@@ -1,27 +1,26 @@
 """Runs whose children agents make: what enters, what is booked, and what ends an agent."""
 
-import json
 import math
 import os
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import app.bootstrap.agents
+from app.adapters.isolated import IsolatedCommand
 from app.adapters.model.per_run import Models
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.sandbox import isolated_command
-from app.adapters.sandbox.agent_command import run_agent_command
+from app.adapters.sandbox.isolated_command import run_isolated
 from app.adapters.store.leases import Withdrawal
 from app.bootstrap.agents import agents
 from app.config.rules import rules_of
@@ -41,9 +40,9 @@ from app.ports.protocols import Misconfigured, Stop, Stopped
 from tests.engine.conftest import new_run, table, with_process
 from tests.engine.executors import RecordedMessages, operator_replies
 from tests.engine.toy import DIGEST, problem
+from tests.model_endpoint import COMPLETION_TOKENS, PROMPT_TOKENS, Endpoint, serving
 
-TOKENS = 120
-"""Of each request of an agent, as the endpoint counts."""
+TOKENS = PROMPT_TOKENS + COMPLETION_TOKENS
 STEP = """
 import os, pathlib
 file = pathlib.Path({file!r})
@@ -66,83 +65,46 @@ def ask(**body):
 ONE_FILE = STEP.format(file="program.py")
 
 
-def run_here(
-    command: Sequence[str],
-    home: Path,
-    folder: str,
-    *,
-    seconds: float,
-    environment: Mapping[str, str],
-    addresses: Mapping[str, str],
-    visible: Sequence[str],
-    serve: Callable[[socket.socket], None],
-    show: Callable[[bytes], None],
-    stop: Stop,
-) -> tuple[int, str]:
+def run_here(isolated: IsolatedCommand, stop: Stop) -> int:
     """Runs the command of an agent as a child of this process, without any isolation."""
     listener = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = threading.Thread(target=serve, args=(listener,), daemon=True)
+    server = threading.Thread(target=isolated.serve, args=(listener,), daemon=True)
     server.start()
-    variables = {name: text.replace("{address}", address) for name, text in addresses.items()}
+    variables = {
+        name: text.replace("{address}", address) for name, text in isolated.addresses.items()
+    }
+    path = f"{isolated.environment['PATH']}:{os.environ['PATH']}"
     try:
         with subprocess.Popen(
-            command,
-            cwd=home / folder,
-            env={**environment, **variables, "PATH": f"{environment['PATH']}:{os.environ['PATH']}"},
+            isolated.command,
+            cwd=isolated.folder,
+            env={**isolated.environment, **variables, "PATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         ) as process:
             assert process.stdout is not None
             with stop.then(process.kill):
                 for line in process.stdout:
-                    show(line)
+                    isolated.show(line)
                 status = process.wait()
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         server.join()
     if stop.asked:
         raise Stopped("the command was asked to stop")
-    return status, ""
-
-
-@dataclass
-class Endpoint:
-    """A model's endpoint: how often it was asked, and its address."""
-
-    asked: list[dict[str, Any]] = field(default_factory=list)
-    url: str = ""
+    return status
 
 
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    found = Endpoint()
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *arguments: object) -> None: ...
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            found.asked.append(body)
-            usage = {"prompt_tokens": TOKENS - 20, "completion_tokens": 20}
-            text = json.dumps({"choices": [], "usage": usage}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    found.url = f"http://127.0.0.1:{server.server_port}/v1"
-    yield found
-    server.shutdown()
-    server.server_close()
+    with serving() as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app.bootstrap.agents, "run_agent_command", run_here)
+    monkeypatch.setattr(app.bootstrap.agents, "run_isolated", run_here)
 
 
 @dataclass(frozen=True)
@@ -281,7 +243,7 @@ def test_a_failure_has_the_output_of_its_agent(ctx: Context) -> None:
 def test_where_nothing_isolates_the_run_is_paused_with_the_remedy(
     ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.bootstrap.agents, "run_agent_command", run_agent_command)
+    monkeypatch.setattr(app.bootstrap.agents, "run_isolated", run_isolated)
     monkeypatch.setattr(isolated_command, "_LEVELS", ())
     ctx, run = begun(ctx, problem(), NewSettings(ONE_FILE, proposals=1))
 
@@ -333,7 +295,7 @@ def test_agents_never_take_more_than_the_budget_of_their_run(
     assert "budget of 1500 tokens spent" in run.reason
     assert 2 * TOKENS < run.tokens <= 1_500
     assert run.proposals < 9
-    assert all(0 < body["max_tokens"] <= 100 and "n" not in body for body in endpoint.asked)
+    assert all(0 < body["max_tokens"] <= 100 and "n" not in body for body in endpoint.bodies)
 
 
 def test_an_agent_has_its_draft_measured(ctx: Context) -> None:

@@ -1,4 +1,4 @@
-"""The way from an isolated installation to the package index, and to nothing else."""
+"""The way from an isolated command to a few hosts, and to nothing else."""
 
 import contextlib
 import selectors
@@ -12,6 +12,10 @@ from app.adapters.proxies import Proxy, proxy_of
 Place = tuple[str, int]
 """A host's name in lower case, and a port."""
 
+PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+"""Variables that name a proxy to a command."""
+CERTIFICATES = ("/etc/ssl", "/etc/pki")
+"""Where a command finds the certificates that it trusts."""
 _PORTS = {"http": 80, "https": 443}
 _MOST_HEAD_BYTES = 65_536
 _MOST_CONNECTIONS = 64
@@ -38,11 +42,12 @@ class Relay:
 
     Args:
       places: What it leads to.
+      name: What that is, for people.
       report: Gets a line for each place that is refused.
     """
 
-    def __init__(self, places: frozenset[Place], report: Callable[[str], None]) -> None:
-        self._places = places
+    def __init__(self, places: frozenset[Place], name: str, report: Callable[[str], None]) -> None:
+        self._places, self._name = places, name
         self._report = report
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
 
@@ -73,8 +78,8 @@ class Relay:
         url = f"https://{target}" if tunnel else target
         place = place_of(url)
         if place not in self._places:
-            self._report(f"the network is closed but for the package index: {url[:200]} is refused")
-            near.sendall(b"HTTP/1.1 403 Not the package index\r\nContent-Length: 0\r\n\r\n")
+            self._report(f"the network is closed but for {self._name}: {url[:200]} is refused")
+            near.sendall(b"HTTP/1.1 403 Refused\r\nContent-Length: 0\r\n\r\n")
             return
         proxy = proxy_of(url)
         upstream = "" if proxy is None else proxy.url
