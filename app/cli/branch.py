@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -224,13 +223,10 @@ class _Options:
     given: dict[str, Any]
     terms: dict[str, Any]
 
-    def command(self, number: int, feedback: str = "", depth: int = 0) -> Command:
-        variables = {
-            "BRANCHING_ATTEMPT": str(number),
-            "BRANCHING_FEEDBACK": feedback,
-            "BRANCHING_DEPTH": str(depth),
-        }
-        return Command(self.commands[number % len(self.commands)], variables)
+    def command(self, number: int = 0, depth: int = 0) -> Command:
+        return Command(self.commands[number % len(self.commands)]).given(
+            BRANCHING_ATTEMPT=str(number), BRANCHING_FEEDBACK="", BRANCHING_DEPTH=str(depth)
+        )
 
     def candidates(self, depth: int = 0) -> list[Command]:
         return [self.command(number, depth=depth) for number in range(self.n)]
@@ -241,8 +237,7 @@ class _Options:
 
     def evaluated(self) -> dict[str, Any]:
         """Returns the terms of a pattern whose candidates have scores."""
-        score = self.shell("--evaluate")
-        return {**self.terms, **({"evaluate": score.number} if score else {})}
+        return {**self.terms, "evaluate": self.shell("--evaluate")}
 
     def levels(self) -> dict[str, Any]:
         """Returns the terms of a pattern with levels."""
@@ -264,37 +259,19 @@ def _pattern(name: str, options: _Options) -> Callable[[Target], SpeculationOutc
             return BestOfN(options.candidates(), commit=commit, **options.evaluated())
         case "cascaded":
             widths = [int(width) for width in (given["--fan-out"] or "1,2,4").split(",")]
-            return Cascaded(
-                lambda path, errors: options.command(0, "\n".join(errors))(path),
-                fan_out=widths,
-                **terms,
-            )
+            return Cascaded(options.command(), fan_out=widths, **terms)
         case "reflexion":
-            critique = options.shell("--critique")
-            return Reflexion(
-                lambda path, attempt, feedback: options.command(attempt, feedback)(path),
-                max_retries=given["--retries"] or _ATTEMPTS,
-                critique=critique.text if critique else None,
-                **terms,
-            )
+            retries, critique = given["--retries"] or _ATTEMPTS, options.shell("--critique")
+            return Reflexion(options.command(), max_retries=retries, critique=critique, **terms)
         case "tree-of-thoughts":
             return TreeOfThoughts(options.candidates(), **options.levels())
         case "beam":
             width = given["--width"] or _WIDTH
             return BeamSearch(options.candidates(), beam_width=width, **options.levels())
         case _:
-            return Tournament(options.candidates(), _Judge(given["--judge"]), **terms)
-
-
-@dataclass(frozen=True, slots=True)
-class _Judge:
-    """A text for the shell, which prints 0 or 1."""
-
-    text: str
-
-    def __call__(self, first: Path, second: Path) -> int:
-        variables = {"BRANCHING_FIRST": str(first), "BRANCHING_SECOND": str(second)}
-        return int(Command(["/bin/sh", "-c", self.text], variables).number(first))
+            judge = options.shell("--judge")
+            assert judge is not None
+            return Tournament(options.candidates(), judge, **terms)
 
 
 def _report(pattern: str, outcome: SpeculationOutcome, no_commit: bool, screen: Screen) -> int:

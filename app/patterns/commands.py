@@ -1,92 +1,90 @@
-"""Commands as candidates, and as what evaluates, criticises and compares their folders."""
+"""Commands as data: candidates, and what evaluates, criticises and compares their folders."""
 
 import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
-from app.patterns.outcomes import Answer
-
-SCORE = 3
-"""The descriptor on which a command may write its score."""
-KEPT_BYTES = 4096
+SCORE, STANDARD_OUTPUT = 3, 1
+"""The descriptors that are read: of a candidate, and of what judges a folder."""
+OUTPUT_BYTES = 4096
 """Of a command's output, the end."""
+WRITTEN_BYTES = 65_536
+"""Of what a command writes on the descriptor that is read, the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that runs in the folder of a branch; it succeeds if it exits with 0.
-
-    Its score is the number that it writes on descriptor 3, if it writes one.
+    """A command that runs in a folder; its parts are data, so that another machine can run it.
 
     Attributes:
-      variables: Of its environment, beside those of this process.
+      arguments: The program and what it is given.
+      variables: Of its environment, beside those of the place where it runs.
     """
 
     arguments: Sequence[str]
     variables: Mapping[str, str] = field(default_factory=dict)
 
-    def __call__(self, path: Path) -> Answer:
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as score:
-            status = self._run(path, output.fileno(), score.fileno())
-            printed, scored = _end_of(output.fileno()), _end_of(score.fileno()).strip()
-        value = {"exit_status": status, "output": printed}
-        if status != 0:
-            return Answer(False, None, printed.strip() or f"exit status {status}", value)
-        try:
-            return Answer(True, float(scored) if scored else None, "", value)
-        except ValueError:
-            error = f"the score on descriptor {SCORE} is no number: {scored!r:.100}"
-            return Answer(False, None, error, value)
+    def given(self, **variables: str) -> "Command":
+        """Returns the command with further variables, each at most 64 KiB: of a longer one the end.
 
-    def text(self, path: Path) -> str:
-        """Returns what the command prints on standard output.
-
-        Raises:
-          subprocess.CalledProcessError: It exits with another status than 0.
+        The kernel takes no variable of more than 128 KiB.
         """
-        environment = {**os.environ, **self.variables}
-        return subprocess.run(
-            self.arguments,
-            cwd=path,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            check=True,
-            text=True,
-            errors="replace",
-        ).stdout.strip()
+        bounded = {name: text[-WRITTEN_BYTES:] for name, text in variables.items()}
+        return replace(self, variables={**self.variables, **bounded})
 
-    def number(self, path: Path) -> float:
-        """Returns the number that the command prints.
 
-        Raises:
-          ValueError: It prints something else.
-          subprocess.CalledProcessError: It exits with another status than 0.
-        """
-        return float(self.text(path))
+@dataclass(frozen=True, slots=True)
+class CommandEnd:
+    """How a command ended.
 
-    def _run(self, path: Path, output: int, score: int) -> int:
-        """Runs it with `score` as descriptor 3.
+    Attributes:
+      status: Its exit status.
+      output: The end of what it printed, less what was read.
+      written: The end of what it wrote on the descriptor that was read.
+    """
 
-        A small shell moves the descriptor, because this process may use 3 for something else.
-        """
-        moved = ["/bin/sh", "-c", f'exec "$@" {SCORE}>>/dev/fd/{score}', "sh"]
-        return subprocess.run(
-            [*moved, *self.arguments],
-            cwd=path,
-            env={**os.environ, **self.variables},
+    status: int
+    output: str
+    written: str
+
+
+class RunCommand(Protocol):
+    """Runs a command to its end in the first of some folders, all of which it may change.
+
+    `descriptor` is the one that is read: `SCORE` or `STANDARD_OUTPUT`.
+    """
+
+    def __call__(
+        self, command: Command, folders: Sequence[Path], descriptor: int
+    ) -> CommandEnd: ...
+
+
+def run_here(command: Command, folders: Sequence[Path], descriptor: int) -> CommandEnd:
+    """Runs a command as a child of this process, with its environment and in no sandbox.
+
+    A small shell moves the descriptor, because this process may use 3 for something else.
+    """
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as written:
+        moved = ["/bin/sh", "-c", f'exec "$@" {descriptor}>>/dev/fd/{written.fileno()}', "sh"]
+        status = subprocess.run(
+            [*moved, *command.arguments],
+            cwd=folders[0],
+            env={**os.environ, **command.variables},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=(score,),
+            pass_fds=(written.fileno(),),
             check=False,
         ).returncode
+        return CommandEnd(
+            status, _end_of(output.fileno(), OUTPUT_BYTES), _end_of(written.fileno(), WRITTEN_BYTES)
+        )
 
 
-def _end_of(descriptor: int) -> str:
+def _end_of(descriptor: int, most: int) -> str:
     size = os.fstat(descriptor).st_size
-    start = max(0, size - KEPT_BYTES)
-    return os.pread(descriptor, KEPT_BYTES, start).decode(errors="replace")
+    return os.pread(descriptor, most, max(0, size - most)).decode(errors="replace")

@@ -8,18 +8,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from app.patterns.budget import INHERITED, CandidateBudget
 from app.patterns.errors import BranchingError, ConflictError, LimitError
-from app.patterns.outcomes import (
-    Answer,
-    Candidate,
-    SpeculationOutcome,
-    SpeculationResult,
-    answer_of,
-)
+from app.patterns.outcomes import Answer, SpeculationOutcome, SpeculationResult
 from app.patterns.running import ProcessRunner, Runner, Running
+from app.patterns.work import Candidate, Critique, Evaluate, Work
 from app.patterns.workspace import Branch, Workspace
 from workers.harness import processes
 
@@ -73,10 +68,19 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A candidate and what it branches from."""
+    """A candidate and what it branches from.
+
+    Attributes:
+      evaluate: Gives the score of a success.
+      critique: Gives the error of a failure.
+      score: Of a success that has none.
+    """
 
     base: Base
     candidate: Candidate
+    evaluate: Evaluate | None = None
+    critique: Critique | None = None
+    score: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +97,10 @@ class FinishedCandidate:
 
 @dataclass(slots=True)
 class _Task:
-    """A function that waits for its turn or is at work."""
+    """Work that waits for its turn or has been started."""
 
     index: int
-    begin: Callable[[], Callable[[], Any]]
+    begin: Callable[[], Work]
     running: Running | None = None
     until: float | None = None
 
@@ -104,7 +108,7 @@ class _Task:
 @dataclass(frozen=True, slots=True)
 class _EndedCandidate:
     index: int
-    returned: Any
+    answer: Answer | None
     exception: Exception | None
 
 
@@ -154,14 +158,12 @@ class Group:
         self,
         entries: Sequence[Entry],
         *,
-        evaluate: Callable[[Path], float] | None = None,
         seconds: float | None = None,
     ) -> Generator[FinishedCandidate, None, None]:
         """Yields candidates as they end; closing the iterator ends the others.
 
         Args:
           entries: Are started in this order.
-          evaluate: Gives each success its score, in the candidate's process.
           seconds: For all of them together.
         """
         first = len(self.results)
@@ -169,7 +171,7 @@ class Group:
         parts: list[CandidateBudget | None] = [None] * len(entries)
         roots: dict[int, Branch] = {}
 
-        def begin(number: int) -> Callable[[], Any]:
+        def begin(number: int) -> Work:
             entry = entries[number]
             if self._budget is not None:
                 taken = self._budget.reserve(1 + self._terms.reserved)
@@ -178,35 +180,46 @@ class Group:
             branch = entry.base.branch(str(index), since=roots.get(id(entry.base)))
             roots.setdefault(id(entry.base), self.keep(branch))
             branches[number] = branch
-            return partial(_attempt, entry.candidate, evaluate, branch.path, parts[number])
+            return Work(
+                folders=(branch.path,),
+                candidate=entry.candidate,
+                evaluate=entry.evaluate,
+                critique=entry.critique,
+                home=branch.home,
+                seconds=self._terms.timeout,
+                budget=parts[number],
+            )
 
         def finished(ended: _EndedCandidate) -> FinishedCandidate:
             part, branch = parts[ended.index], branches[ended.index]
             if part is not None and self._budget is not None:
                 self._budget.give_back(part)
-            result = _result(first + ended.index, ended, branch)
+            entry = entries[ended.index]
+            result = _result(first + ended.index, ended, entry, branch)
             self.results.append(result)
-            return FinishedCandidate(entries[ended.index], result, branch)
+            return FinishedCandidate(entry, result, branch)
 
         tasks = [_Task(number, partial(begin, number)) for number in range(len(entries))]
         with contextlib.closing(self._run_tasks(tasks, seconds)) as all_ended:
             for ended in all_ended:
                 yield finished(ended)
 
-    def run(self, functions: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Runs functions that have no branch and returns what they return, in their order.
+    def run(self, works: Sequence[Work]) -> list[Answer]:
+        """Does work that has no branch of its own and returns the answers, in its order.
 
         Raises:
-          ProcessBranchError: One raised, or took too long.
+          ProcessBranchError: One raised.
+          TimeoutError: One took too long.
         """
-        tasks = [_Task(n, partial(_itself, function)) for n, function in enumerate(functions)]
-        returned: dict[int, Any] = {}
+        tasks = [_Task(n, partial(_itself, work)) for n, work in enumerate(works)]
+        answers: dict[int, Answer] = {}
         with contextlib.closing(self._run_tasks(tasks, None)) as all_ended:
             for ended in all_ended:
                 if ended.exception is not None:
                     raise ended.exception
-                returned[ended.index] = ended.returned
-        return [returned[n] for n in range(len(functions))]
+                assert ended.answer is not None
+                answers[ended.index] = ended.answer
+        return [answers[n] for n in range(len(works))]
 
     def commit(self, finished: FinishedCandidate, *more: Branch) -> bool:
         """Commits a candidate's branch, then each branch around it; returns whether all were.
@@ -222,13 +235,7 @@ class Group:
             return False
         return True
 
-    def best(
-        self,
-        entries: Sequence[Entry],
-        most: int = 1,
-        *,
-        evaluate: Callable[[Path], float] | None = None,
-    ) -> list[FinishedCandidate]:
+    def best(self, entries: Sequence[Entry], most: int = 1) -> list[FinishedCandidate]:
         """Runs candidates to their end and returns the successes with the highest scores.
 
         The branches of all others are dropped as soon as they are not among these any more.
@@ -236,10 +243,9 @@ class Group:
         Args:
           entries: Are started in this order.
           most: How many to return.
-          evaluate: Gives each success its score, in the candidate's process.
         """
         leading: list[FinishedCandidate] = []
-        for finished in self.race(entries, evaluate=evaluate):
+        for finished in self.race(entries):
             ranked = best([*leading, finished])
             leading = ranked[:most]
             for beaten in (*ranked[most:], *(() if finished.result.success else (finished,))):
@@ -316,6 +322,12 @@ class Group:
 
     def _start(self, task: _Task) -> None:
         task.running = self._runner.start(task.begin())
+        if self._counts and task.running.pid is None:
+            _end([task])
+            raise ValueError(
+                "limits of a group count the processes and memory of this machine, and the runner "
+                "starts candidates elsewhere; give the limits to the runner"
+            )
         if self._terms.timeout is not None:
             task.until = self._clock() + self._terms.timeout
 
@@ -338,7 +350,9 @@ class Group:
             return TimeoutError("the time of the group is over")
         if not self._counts or self._clock() < self._counted + _COUNTING_SECONDS:
             return None
-        pids = processes.descendants({task.running.pid for task in tasks if task.running})
+        pids = processes.descendants(
+            {task.running.pid for task in tasks if task.running and task.running.pid is not None}
+        )
         self._counted = self._clock()
         most, most_mib = self._limits.processes, self._limits.memory_mib
         if most is not None and len(pids) > most:
@@ -358,8 +372,8 @@ def best(finished: Sequence[FinishedCandidate]) -> list[FinishedCandidate]:
     )
 
 
-def _itself(function: Callable[[], Any]) -> Callable[[], Any]:
-    return function
+def _itself(work: Work) -> Work:
+    return work
 
 
 def _earliest(*moments: float | None) -> float | None:
@@ -385,33 +399,15 @@ def _end(tasks: Sequence[_Task]) -> None:
         candidate.close()
 
 
-def _attempt(
-    candidate: Candidate,
-    evaluate: Callable[[Path], float] | None,
-    path: Path,
-    part: CandidateBudget | None,
-) -> dict[str, Any]:
-    """Runs in the candidate's process."""
-    INHERITED.set(part)
-    answer = answer_of(candidate(path))
-    if answer.success and evaluate is not None:
-        scored = answer_of((True, evaluate(path)))
-        answer = replace(answer, score=scored.score)
-    return {
-        "success": answer.success,
-        "score": answer.score,
-        "error": answer.error,
-        "value": answer.value,
-    }
-
-
-def _result(index: int, ended: _EndedCandidate, branch: Branch | None) -> SpeculationResult:
-    path = branch.path if branch else None
-    if ended.exception is not None:
+def _result(
+    index: int, ended: _EndedCandidate, entry: Entry, branch: Branch | None
+) -> SpeculationResult:
+    path, answer = branch.path if branch else None, ended.answer
+    if answer is None:
         message = str(ended.exception)
         return SpeculationResult(index, False, None, ended.exception, path, 0.0, message)
-    answer = Answer(**ended.returned)
-    score = 0.0 if not answer.success else 1.0 if answer.score is None else answer.score
+    own = entry.score if answer.score is None else answer.score
+    score = own if answer.success else 0.0
     return SpeculationResult(index, answer.success, answer.value, None, path, score, answer.error)
 
 

@@ -6,17 +6,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+from app.patterns.commands import Command
 from app.patterns.errors import ProcessBranchError
 from app.patterns.group import Entry, FinishedCandidate, Group, Target, Terms, open_base
-from app.patterns.outcomes import Candidate, SpeculationOutcome
+from app.patterns.outcomes import Answer, SpeculationOutcome
+from app.patterns.work import Candidate, Compare, Evaluate, Work
 from app.patterns.workspace import Branch
 
 Expand: TypeAlias = Callable[[Path, int], Sequence[Candidate]]
 """Takes the folder of a chosen candidate and the number of the next level, from 1; returns the
 candidates that go on from there.  Is called in the process of the pattern.
 """
-Judge: TypeAlias = Callable[[Path, Path], int]
-"""Takes the folders of two candidates; returns 0 if the first is better, else 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class TreeOfThoughts(Terms):
     """
 
     strategies: Sequence[Candidate]
-    evaluate: Callable[[Path], float] | None = field(default=None, kw_only=True)
+    evaluate: Evaluate | None = field(default=None, kw_only=True)
     expand: Expand | None = field(default=None, kw_only=True)
     max_depth: int = field(default=1, kw_only=True)
 
@@ -49,8 +49,7 @@ class TreeOfThoughts(Terms):
                     candidates = self.expand(root.path, depth) if self.expand else ()
                 if not candidates:
                     break
-                entries = [Entry(root, candidate) for candidate in candidates]
-                ranked = group.best(entries, evaluate=self.evaluate)
+                ranked = group.best([Entry(root, each, self.evaluate) for each in candidates])
                 if not ranked or not group.commit(ranked[0]):
                     return group.outcome(None)
                 winner = ranked[0]
@@ -94,21 +93,21 @@ class BeamSearch(Terms):
 
     strategies: Sequence[Candidate]
     expand: Expand | None = field(default=None, kw_only=True)
-    evaluate: Callable[[Path], float] | None = field(default=None, kw_only=True)
+    evaluate: Evaluate | None = field(default=None, kw_only=True)
     beam_width: int = field(default=3, kw_only=True)
     max_depth: int = field(default=2, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
         with open_base(target) as base, Group(self) as group:
-            entries = [Entry(base, candidate) for candidate in self.strategies]
+            entries = [Entry(base, candidate, self.evaluate) for candidate in self.strategies]
             beams = self._survivors(group, entries, {})
             for depth in range(1, self.max_depth):
                 if self.expand is None:
                     break
                 lines = {id(beam.branch): beam.line for beam in beams}
                 entries = [
-                    Entry(beam.branch, candidate)
+                    Entry(beam.branch, candidate, self.evaluate)
                     for beam in beams
                     for candidate in self.expand(beam.branch.path, depth)
                 ]
@@ -127,7 +126,7 @@ class BeamSearch(Terms):
         self, group: Group, entries: Sequence[Entry], lines: dict[int, tuple[Branch, ...]]
     ) -> list[_Beam]:
         """Runs a level and returns its best, the best first."""
-        chosen = group.best(entries, self.beam_width, evaluate=self.evaluate)
+        chosen = group.best(entries, self.beam_width)
         return [_Beam(one, lines.get(id(one.entry.base), ())) for one in chosen]
 
 
@@ -143,7 +142,7 @@ class Tournament(Terms):
     """
 
     candidates: Sequence[Candidate]
-    judge: Judge
+    judge: Compare
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder.
@@ -158,18 +157,35 @@ class Tournament(Terms):
             left.sort(key=lambda finished: finished.result.branch_index)
             while len(left) > 1:
                 pairs = list(zip(left[::2], left[1::2], strict=False))
-                better = group.run([partial(self._compare, *pair) for pair in pairs])
+                answers = group.run([self._comparison(*pair) for pair in pairs])
                 unpaired = left[2 * len(pairs) :]
-                left = [pair[n] for pair, n in zip(pairs, better, strict=True)] + unpaired
+                better = [pair[_verdict(a)] for pair, a in zip(pairs, answers, strict=True)]
+                left = better + unpaired
             if not left or not group.commit(left[0]):
                 return group.outcome(None)
             return group.outcome(left[0], committed=True)
 
-    def _compare(self, first: FinishedCandidate, second: FinishedCandidate) -> int:
-        """Runs in the judge's process."""
+    def _comparison(self, first: FinishedCandidate, second: FinishedCandidate) -> Work:
         assert first.branch is not None
         assert second.branch is not None
-        better = self.judge(first.branch.path, second.branch.path)
-        if better not in (0, 1):
-            raise ProcessBranchError(f"the judge returned {better!r:.200}; return 0 or 1")
-        return int(better)
+        folders, judge = (first.branch.path, second.branch.path), self.judge
+        if isinstance(judge, Command):
+            judge = judge.given(BRANCHING_FIRST=str(folders[0]), BRANCHING_SECOND=str(folders[1]))
+        else:
+            judge = partial(_better, judge)
+        return Work(folders=folders, evaluate=judge, home=first.branch.home, seconds=self.timeout)
+
+
+def _better(judge: Callable[[Path, Path], int], first: Path, second: Path) -> int:
+    """Runs in the judge's process."""
+    better = judge(first, second)
+    if better not in (0, 1):
+        raise ProcessBranchError(f"the judge returned {better!r:.200}; return 0 or 1")
+    return int(better)
+
+
+def _verdict(answer: Answer) -> int:
+    """Returns which of two folders is better."""
+    if answer.score not in (0, 1):
+        raise ProcessBranchError(f"the judge printed {answer.score}; print 0 or 1")
+    return int(answer.score)

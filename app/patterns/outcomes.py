@@ -1,13 +1,9 @@
 """What a candidate returns, and what a pattern returns of all its candidates."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
-
-Candidate: TypeAlias = Callable[[Path], Any]
-"""Works in the folder that it is given; returns what `answer_of` reads."""
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,21 @@
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from app.patterns.commands import Command
 from app.patterns.group import Entry, FinishedCandidate, Group, Target, Terms, open_base
-from app.patterns.outcomes import Answer, Candidate, SpeculationOutcome, answer_of
+from app.patterns.outcomes import SpeculationOutcome
+from app.patterns.work import Candidate, Critique, Evaluate
 
-Attempt: TypeAlias = Callable[[Path, int, str], Any]
-"""Takes the folder, the number of the attempt from 0, and what was said of the last one."""
-Informed: TypeAlias = Callable[[Path, Sequence[str]], Any]
-"""Takes the folder and the errors so far, oldest first."""
+Attempt: TypeAlias = Callable[[Path, int, str], Any] | Command
+"""Takes the folder, the number of the attempt from 0, and what was said of the last one.
+
+A command has them in `BRANCHING_ATTEMPT` and `BRANCHING_FEEDBACK`.
+"""
+Informed: TypeAlias = Callable[[Path, Sequence[str]], Any] | Command
+"""Takes the folder and the errors so far, oldest first; a command has `BRANCHING_FEEDBACK`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class BestOfN(Terms):
 
     candidates: Sequence[Candidate]
     scores: Sequence[float] | None = field(default=None, kw_only=True)
-    evaluate: Callable[[Path], float] | None = field(default=None, kw_only=True)
+    evaluate: Evaluate | None = field(default=None, kw_only=True)
     commit: bool = field(default=True, kw_only=True)
 
     def __call__(self, target: Target) -> SpeculationOutcome:
@@ -76,22 +80,16 @@ class BestOfN(Terms):
         if len(given) != len(self.candidates):
             raise ValueError(f"{len(given)} scores for {len(self.candidates)} candidates")
         with open_base(target) as base, Group(self) as group:
-            scored = [
-                partial(_with_score, candidate, score)
-                for candidate, score in zip(self.candidates, given, strict=True)
-            ]
-            entries = [Entry(base, candidate) for candidate in scored]
-            ranked = group.best(entries, evaluate=self.evaluate)
+            ranked = group.best(
+                [
+                    Entry(base, candidate, self.evaluate, score=score)
+                    for candidate, score in zip(self.candidates, given, strict=True)
+                ]
+            )
             if not ranked or not self.commit:
                 return group.outcome(ranked[0] if ranked else None)
             committed = group.commit(ranked[0])
             return group.outcome(ranked[0] if committed else None, committed=committed)
-
-
-def _with_score(candidate: Candidate, score: float, path: Path) -> Answer:
-    answer = answer_of(candidate(path))
-    own = score if answer.score is None else answer.score
-    return Answer(answer.success, own, answer.error, answer.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +114,17 @@ class Cascaded(Terms):
         with open_base(target) as base, Group(self) as group:
             for width in self.fan_out:
                 errors = [one.error for one in group.outcome(None).all_results if one.error]
-                entries = [Entry(base, partial(_informed, self.task, errors))] * width
+                entries = [Entry(base, _informed(self.task, errors))] * width
                 outcome = _first_commit(group, group.race(entries, seconds=self.wave_timeout))
                 if outcome.committed:
                     return outcome
             return group.outcome(None)
 
 
-def _informed(task: Informed, errors: Sequence[str], path: Path) -> Any:
-    return task(path, errors)
+def _informed(task: Informed, errors: Sequence[str]) -> Candidate:
+    if isinstance(task, Command):
+        return task.given(BRANCHING_FEEDBACK="\n".join(errors))
+    return lambda path: task(path, errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Reflexion(Terms):
 
     task: Attempt
     max_retries: int = field(default=3, kw_only=True)
-    critique: Callable[[Path], str] | None = field(default=None, kw_only=True)
+    critique: Critique | None = field(default=None, kw_only=True)
     max_parallel: int | None = field(default=1, init=False)
     """Attempts follow one another."""
 
@@ -151,22 +151,15 @@ class Reflexion(Terms):
         feedback = ""
         with open_base(target) as base, Group(self) as group:
             for attempt in range(self.max_retries):
-                candidate = partial(_reflect, self.task, attempt, feedback, self.critique)
-                [finished] = group.race([Entry(base, candidate)])
+                candidate = _attempt(self.task, attempt, feedback)
+                [finished] = group.race([Entry(base, candidate, critique=self.critique)])
                 if finished.result.success and group.commit(finished):
                     return group.outcome(finished, committed=True)
                 feedback = finished.result.error
             return group.outcome(None)
 
 
-def _reflect(
-    task: Attempt,
-    attempt: int,
-    feedback: str,
-    critique: Callable[[Path], str] | None,
-    path: Path,
-) -> Answer:
-    answer = answer_of(task(path, attempt, feedback))
-    if answer.success or critique is None:
-        return answer
-    return Answer(False, answer.score, critique(path), answer.value)
+def _attempt(task: Attempt, attempt: int, feedback: str) -> Candidate:
+    if isinstance(task, Command):
+        return task.given(BRANCHING_ATTEMPT=str(attempt), BRANCHING_FEEDBACK=feedback)
+    return lambda path: task(path, attempt, feedback)

@@ -1,21 +1,23 @@
-"""Runs a function in a process of its own, which ends with everything that it started.
+"""Where candidates run: the port, and forks of this process.
 
-A supervisor, forked for each function, adopts every process whose parent has ended, so none can
-leave it.  It ends them all when the function has returned, when it is asked to, and when the
+A supervisor, forked for each candidate, adopts every process whose parent has ended, so none can
+leave it.  It ends them all when the candidate has returned, when it is asked to, and when the
 process of the pattern has ended.
 """
 
 import contextlib
-import json
 import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
+from app.patterns.commands import RunCommand, run_here
 from app.patterns.errors import ProcessBranchError
+from app.patterns.outcomes import Answer
+from app.patterns.work import Work, perform, read_answer
 from workers.harness import kernel, limits, processes
 from workers.harness.sandbox_layout import ONE, SandboxLayout
 
@@ -27,22 +29,22 @@ _HERE = SandboxLayout("", "", "", "", (), ONE, False, False, False)
 
 
 class Running(Protocol):
-    """A function at work elsewhere."""
+    """Work that has been started somewhere."""
 
     @property
-    def pid(self) -> int:
-        """The process below which all of its processes are."""
+    def pid(self) -> int | None:
+        """The process of this machine below which all of its processes are; None elsewhere."""
         ...
 
     def fileno(self) -> int:
-        """Returns a descriptor that is readable once the function has ended."""
+        """Returns a descriptor that is readable once the work has ended."""
         ...
 
-    def result(self) -> Any:
-        """Returns what the function returned, as JSON holds it, once it has ended.
+    def result(self) -> Answer:
+        """Returns the answer once the work has ended.
 
         Raises:
-          ProcessBranchError: It raised, or its process ended without a result.
+          ProcessBranchError: It raised, or ended without an answer.
         """
         ...
 
@@ -51,21 +53,38 @@ class Running(Protocol):
         ...
 
     def close(self) -> None:
-        """Waits until no process of it is left."""
+        """Waits until no process of it is left, and frees what it holds.  Is called once."""
         ...
 
 
 class Runner(Protocol):
-    """Where candidates run."""
+    """Where candidates run.
 
-    def start(self, function: Callable[[], Any]) -> Running: ...
+    A pattern calls it in its own process and one thread.  `start` does not wait for the work.
+    Work whose `is_data` holds is commands, folders and seconds, and can be written as JSON; other
+    work is callables, for forks or `cloudpickle`.  On another machine `perform` does the work, and
+    `read_answer` reads its document here; `Work.budget` does not go there.  What one candidate may
+    use (memory, processes, an image) belongs to the runner's constructor.
+    """
+
+    def start(self, work: Work) -> Running:
+        """Starts work.
+
+        Raises:
+          ProcessBranchError: It cannot be started; the candidate fails with this error.
+        """
+        ...
 
 
 class ProcessRunner:
-    """Runs functions in forks of this process: they see its memory as it is at the start."""
+    """Runs work in forks of this process: they see its memory as it is at the start."""
 
-    def start(self, function: Callable[[], Any]) -> Running:
-        """Starts a function.
+    def __init__(self, run: RunCommand = run_here) -> None:
+        """Sets how commands are run in the forks."""
+        self._run = run
+
+    def start(self, work: Work) -> Running:
+        """Starts work.
 
         Raises:
           ProcessBranchError: The machine gives no process.
@@ -79,7 +98,7 @@ class ProcessRunner:
             pid = os.fork()
             if pid == 0:
                 try:
-                    _supervise(function, written, parent, before)
+                    _supervise(partial(perform, work, self._run), written, parent, before)
                 finally:
                     os._exit(1)
         except OSError as error:
@@ -91,7 +110,7 @@ class ProcessRunner:
 
 
 class _Supervised:
-    """A function whose supervisor is a child of this process."""
+    """Work whose supervisor is a child of this process."""
 
     def __init__(self, pid: int, written: int) -> None:
         self._pid, self._written = pid, written
@@ -105,20 +124,12 @@ class _Supervised:
     def fileno(self) -> int:
         return self._handle
 
-    def result(self) -> Any:
+    def result(self) -> Answer:
         self._wait()
         size = os.fstat(self._written).st_size
         if size > _MOST_RESULT_BYTES:
             raise ProcessBranchError(f"a result of {size} bytes; the most is {_MOST_RESULT_BYTES}")
-        try:
-            document = json.loads(os.pread(self._written, size, 0))
-        except ValueError:
-            raise ProcessBranchError("its process ended without a result") from None
-        if "raised" in document:
-            error = ProcessBranchError(document["raised"])
-            error.add_note(document["traceback"])
-            raise error
-        return document["returned"]
+        return read_answer(os.pread(self._written, size, 0))
 
     def request_end(self) -> None:
         if not self._ended:
@@ -135,14 +146,14 @@ class _Supervised:
             self._ended = True
 
 
-def _supervise(function: Callable[[], Any], written: int, parent: int, mask: Iterable[int]) -> None:
+def _supervise(document: Callable[[], str], written: int, parent: int, mask: Iterable[int]) -> None:
     """Runs in the supervisor; does not return."""
     kernel.adopt_orphans()
     kernel.die_with_parent(signal.SIGTERM)
     child = os.fork()
     if child == 0:
         try:
-            _work(function, written, mask)
+            _write(document, written, mask)
         finally:
             os._exit(0)
     while os.getppid() == parent:
@@ -179,27 +190,16 @@ def _reap() -> bool:
     return False
 
 
-def _work(function: Callable[[], Any], written: int, mask: Iterable[int]) -> None:
-    """Runs the function in the process it is given."""
+def _write(document: Callable[[], str], written: int, mask: Iterable[int]) -> None:
+    """Does the work in the process it is given, and writes its document."""
     os.setsid()
     limits.default_signals()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    try:
-        document = json.dumps({"returned": function()})
-    except BaseException as error:
-        # The pattern's process receives every exception, whatever its class.
-        message = str(error)
-        name = type(error).__name__
-        document = json.dumps(
-            {
-                "raised": f"{name}: {message}" if message else name,
-                "traceback": traceback.format_exc(),
-            }
-        )
+    text = document()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     with open(written, "wb", closefd=False) as result:
-        result.write(document.encode())
+        result.write(text.encode())

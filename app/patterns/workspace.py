@@ -27,6 +27,7 @@ from app.patterns.storage import (
 )
 
 _LOCK, _COMMITS, _SESSION, _ALIVE = "lock", "commits", "session-", "alive"
+_HOME = "home"
 
 
 class Workspace:
@@ -224,6 +225,11 @@ class Branch:
         self._workspace, self._before, self._commits = workspace, before, commits
         self._on_success, self._on_error = on_success, on_error
         self._inner: Workspace | None = None
+
+    @property
+    def home(self) -> Path:
+        """A folder for what is not committed, which ends with the branch; it may not exist."""
+        return self.path.parent / _HOME
 
     def branch(
         self,

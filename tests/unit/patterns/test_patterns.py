@@ -12,8 +12,9 @@ from app.patterns.budget import CandidateBudget
 from app.patterns.errors import ConflictError, LimitError, ProcessBranchError
 from app.patterns.group import GroupLimits
 from app.patterns.levels import BeamSearch, Tournament, TreeOfThoughts
-from app.patterns.outcomes import Candidate, SpeculationOutcome
+from app.patterns.outcomes import SpeculationOutcome
 from app.patterns.racing import BestOfN, Cascaded, Reflexion, Speculate
+from app.patterns.work import Candidate
 from app.patterns.workspace import Workspace
 
 FOREVER = 10_000.0
