@@ -328,7 +328,7 @@ class Group:
                 "limits of a group count the processes and memory of this machine, and the runner "
                 "starts candidates elsewhere; give the limits to the runner"
             )
-        if self._terms.timeout is not None:
+        if self._terms.timeout is not None and task.running.pid is not None:
             task.until = self._clock() + self._terms.timeout
 
     def _is_late(self, task: _Task) -> bool:
@@ -384,7 +384,7 @@ def _close(task: _Task) -> _EndedCandidate:
     assert task.running is not None
     try:
         return _EndedCandidate(task.index, task.running.result(), None)
-    except BranchingError as error:
+    except (BranchingError, TimeoutError) as error:
         return _EndedCandidate(task.index, None, error)
     finally:
         task.running.close()

@@ -4,12 +4,11 @@ The folder goes to the ledger once, a candidate is a small program, and what com
 answer and a patch, which is applied to its branch here.  The pattern decides and commits.
 """
 
-import importlib.util
 import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -146,9 +145,8 @@ class LedgerRunner:
 
     def _found(self, folder: str) -> _Base:
         files = {
-            **shipping.module_texts(),
-            **_cloudpickle(),
             ENTRY: Path(sandboxed.__file__).read_bytes(),
+            sandboxed.ARCHIVE: shipping.archive(),
             sandboxed.BASE: patch.pack(folder),
         }
         options = {f"sandbox.{name}": value for name, value in asdict(self._limits).items()}
@@ -241,12 +239,3 @@ class _Queued:
     def close(self) -> None:
         self._runner.forget(self._trial)
         os.close(self._handle)
-
-
-def _cloudpickle() -> Mapping[str, bytes]:
-    """Returns the modules of `cloudpickle`, so that no sandbox needs it; none if it is missing."""
-    found = importlib.util.find_spec("cloudpickle")
-    if found is None or found.origin is None:
-        return {}
-    folder = Path(found.origin).parent
-    return {f"cloudpickle/{file.name}": file.read_bytes() for file in sorted(folder.glob("*.py"))}

@@ -1,19 +1,21 @@
 """Runs a candidate in a sandbox; its text is the evaluator's module there.
 
-Beside it are `base.tar`, the folder that candidates begin with, and the modules of
-`app.patterns.shipping`.
+Beside it are the folder that candidates begin with, and the archive of `app.patterns.shipping`.
 """
 
 import importlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
-from app.patterns import patch, shipping
+BASE, ARCHIVE = "base.tar", "worker.pyz"
+if (_archive := Path(__file__).with_name(ARCHIVE)).exists():
+    sys.path.append(str(_archive))
 
-BASE = "base.tar"
+from app.patterns import patch, shipping  # noqa: E402  found in the archive
 
 
 def candidate(path: str) -> object:

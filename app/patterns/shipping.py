@@ -1,16 +1,20 @@
 """Work as a document for another machine, and the module that does it there.
 
-Commands are written as they are.  Callables are pickled by `cloudpickle`, which the other machine
-needs, with the same version of Python.  What reads the document there needs the standard library
-and the modules of `MODULES`, whose texts can be sent with it.
+Commands are written as they are.  Callables are pickled by `cloudpickle`, and the other machine
+needs the same version of Python.  What reads the document there is sent with it as an archive that
+Python runs: the modules that `MODULES` names, which need the standard library alone, and
+`cloudpickle` where it is installed here.
 """
 
 import base64
+import importlib.util
+import io
 import json
 import pickle
 import sys
+import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,11 +24,24 @@ from app.patterns.commands import Command
 from app.patterns.errors import ProcessBranchError
 from app.patterns.work import Work, perform
 
-MODULES = ("budget", "commands", "errors", "outcomes", "patch", "shipping", "work")
-"""Of this package: what reads and does the work elsewhere."""
+MODULES: Mapping[str, tuple[str, ...]] = {
+    "app": ("__init__",),
+    "app.patterns": (
+        *("__init__", "budget", "commands", "errors", "group", "levels", "outcomes", "patch"),
+        *("racing", "running", "sandboxed", "shipping", "snapshot", "storage", "work", "worker"),
+        "workspace",
+    ),
+    "workers": ("__init__",),
+    "workers.harness": ("__init__", "file_modes", "forks", "kernel", "limits", "processes", "sandbox_layout"),
+}
+"""What reads and does the work elsewhere, patterns inside candidates included."""
+_MAIN = b"""import sys
+sys.path.append(sys.path.pop(0))
+from app.patterns.worker import main
+sys.exit(main())
+"""
 MOST_SAID = 512 << 10
 """Characters of a document of `do`."""
-_PARTS = ("candidate", "evaluate", "critique")
 _VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
@@ -39,12 +56,21 @@ def write(work: Work) -> dict[str, Any]:
         "seconds": work.seconds,
         "budget": None if work.budget is None else work.budget.left,
     }
+    parts = {"candidate": work.candidate, "evaluate": work.evaluate, "critique": work.critique}
     if work.is_data:
-        parts = {name: getattr(work, name) for name in _PARTS}  # noqa: B009
-        commands = {name: asdict(part) for name, part in parts.items() if part is not None}
+        places = {str(folder): number for number, folder in enumerate(work.folders)}
+        commands = {n: _command(part, places) for n, part in parts.items() if part is not None}
         return document | {"commands": commands}
-    pickled = _pickled({name: getattr(work, name) for name in _PARTS})
+    pickled = _pickled(parts)
     return document | {"pickle": base64.b64encode(pickled).decode(), "python": _VERSION}
+
+
+def _command(part: object, places: Mapping[str, int]) -> dict[str, Any]:
+    """Returns a command as JSON values, with the numbers of the folders that it names."""
+    assert isinstance(part, Command)
+    named = {name: places[text] for name, text in part.variables.items() if text in places}
+    texts = {name: text for name, text in part.variables.items() if name not in named}
+    return {"arguments": list(part.arguments), "variables": texts, "folders": named}
 
 
 def _pickled(parts: Mapping[str, object]) -> bytes:
@@ -74,7 +100,13 @@ def read(document: Mapping[str, Any], folders: tuple[Path, ...]) -> Work:
     budget = document["budget"]
     parts: dict[str, Any]
     if "commands" in document:
-        parts = {name: Command(**part) for name, part in document["commands"].items()}
+        parts = {
+            name: Command(
+                part["arguments"],
+                part["variables"] | {n: str(folders[k]) for n, k in part["folders"].items()},
+            )
+            for name, part in document["commands"].items()
+        }
     else:
         parts = _unpickled(document)
     return Work(
@@ -151,8 +183,28 @@ class Shipped:
         return said
 
 
-def module_texts() -> dict[str, bytes]:
-    """Returns the texts of `MODULES` by path, as a folder that can be imported from."""
-    here = resources.files(__package__)
-    texts = {f"app/patterns/{name}.py": here.joinpath(f"{name}.py").read_bytes() for name in MODULES}
-    return {"app/__init__.py": b"", "app/patterns/__init__.py": b"", **texts}
+def archive() -> bytes:
+    """Returns an archive of modules, which `python ARCHIVE TASK` runs; equal modules, equal bytes.
+
+    A package of the same name that the other machine has is used in its place.
+    """
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for path, text in _texts().items():
+            # The earliest time that the format can hold.
+            zipped.writestr(zipfile.ZipInfo(path), text, zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+def _texts() -> dict[str, bytes]:
+    texts = {"__main__.py": _MAIN}
+    for package, names in MODULES.items():
+        folder = resources.files(package)
+        for name in names:
+            path = f"{package.replace('.', '/')}/{name}.py"
+            texts[path] = folder.joinpath(f"{name}.py").read_bytes()
+    found = importlib.util.find_spec("cloudpickle")
+    if found is not None and found.origin is not None:
+        for file in sorted(Path(found.origin).parent.glob("*.py")):
+            texts[f"cloudpickle/{file.name}"] = file.read_bytes()
+    return texts
