@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from app.patterns.budget import INHERITED, CandidateBudget
 from app.patterns.errors import BranchingError, ConflictError, LimitError
@@ -112,13 +112,21 @@ class _EndedCandidate:
     exception: Exception | None
 
 
+@runtime_checkable
+class Opens(Protocol):
+    """A runner that opens the folders of its patterns itself."""
+
+    def open(self, folder: Path | str) -> contextlib.AbstractContextManager[Workspace]: ...
+
+
 @contextlib.contextmanager
-def open_base(target: Target) -> Iterator[Base]:
+def open_base(target: Target, runner: Runner | None) -> Iterator[Base]:
     """Yields what candidates branch from; a path becomes a workspace until the end."""
     if isinstance(target, Workspace | Branch):
         yield target
     else:
-        with Workspace(target) as workspace:
+        opened = runner.open(target) if isinstance(runner, Opens) else Workspace(target)
+        with opened as workspace:
             yield workspace
 
 

@@ -8,6 +8,7 @@ It makes, commits and aborts no branch.
 import base64
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -32,6 +33,8 @@ def main() -> int:
     except (OSError, ValueError, KeyError) as error:
         print(f"branching-worker: {path}: no task can be read there: {error}", file=sys.stderr)
         return 2
+    # The first process of a container has no default for a signal: all of it ends with it.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     nonce = os.environ.pop(NONCE, "")
     said = shipping.do(document, folders)
     if len(said) > shipping.MOST_SAID:

@@ -6,16 +6,20 @@ removed when the folder is next opened.
 """
 
 import fcntl
+import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, Self
 
 from app.patterns.errors import BranchStaleError, CommitError, ConflictError, MountError
-from app.patterns.snapshot import Snapshot, differing, settled, snapshot
+from app.patterns.snapshot import PathState, Snapshot, differing, settled, snapshot
 from app.patterns.storage import (
+    TREE,
     Storage,
     choose,
     commit,
@@ -27,6 +31,9 @@ from app.patterns.storage import (
 )
 
 _LOCK, _COMMITS, _SESSION, _ALIVE = "lock", "commits", "session-", "alive"
+_GROUP, _BEFORE = "group-", "before.json"
+_KEPT_SECONDS = 7 * 86_400.0
+"""How long the branches of a group are kept whose process was killed."""
 _HOME = "home"
 
 
@@ -38,18 +45,29 @@ class Workspace:
       storage: How branches get their files here.
     """
 
-    def __init__(self, folder: str | Path, *, storage: Storage | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        storage: Storage | None = None,
+        shared: bool = False,
+        group: str = "",
+    ) -> None:
         """Opens a folder and tries what the machine can do.
 
         Args:
           folder: The folder; its parent must be writable and on the same file system.
           storage: Only this kind of branch; None takes the first that works.
+          shared: Whether other machines see the folder, and shall see its branches.
+          group: Names branches that outlive a killed process: the next workspace of the group makes
+            the same ones in the same order, and finds their files.  Needs `shared`.
 
         Raises:
           MountError: The folder cannot be a workspace.
         """
         self.path = _require_replaceable(Path(folder).resolve())
         self._state = self.path.parent / f".{self.path.name}.branches"
+        self._shared, self._group = shared, group
         self._branches: list[Branch] = []
         self._made = 0
         try:
@@ -61,7 +79,7 @@ class Workspace:
         with ExitStack() as undo:
             undo.callback(self.close)
             self._check_exchange()
-            self.storage = choose(self.path, self._session, storage)
+            self.storage = choose(self.path, self._session, storage, shared=shared)
             undo.pop_all()
 
     def branch(
@@ -92,18 +110,33 @@ class Workspace:
         with self._hold_lock():
             self._made += 1
             folder = self._session / str(self._made)
-            if since is None:
-                before, commits = settled(self.path), self._commits()
+            if self._group and (kept := _kept(folder)) is not None:
+                tree, (before, commits) = folder / TREE, kept
             else:
-                before, commits = since._before, since._commits
-            folder.mkdir()
-            with ExitStack() as undo:
-                undo.callback(discard, folder)
-                tree = create(self.storage, self.path, folder)
-                undo.pop_all()
+                if since is None:
+                    before, commits = settled(self.path), self._commits()
+                else:
+                    before, commits = since._before, since._commits
+                tree = self._make(folder, before, commits)
         branch = Branch(self, name or str(self._made), tree, before, commits, on_success, on_error)
         self._branches.append(branch)
         return branch
+
+    def _make(self, folder: Path, before: Snapshot, commits: int) -> Path:
+        """Makes the files of a branch; returns their folder."""
+        if folder.exists():
+            discard(folder)
+        folder.mkdir()
+        with ExitStack() as undo:
+            undo.callback(discard, folder)
+            tree = create(self.storage, self.path, folder)
+            if self._group:
+                # It is written last: without it, a branch was not made to its end.
+                unfinished = folder / f"{_BEFORE}.new"
+                unfinished.write_text(json.dumps([commits, {p: asdict(s) for p, s in before.items()}]))
+                unfinished.rename(folder / _BEFORE)
+            undo.pop_all()
+        return tree
 
     def close(self) -> None:
         """Aborts what is still open and removes what lies beside the folder.  Idempotent."""
@@ -115,7 +148,7 @@ class Workspace:
             discard(self._session)
             os.close(self._alive)
             self._alive = -1
-            if not any(self._state.glob(f"{_SESSION}*")):
+            if not any(any(self._state.glob(f"{kind}*")) for kind in (_SESSION, _GROUP)):
                 discard(self._state)
 
     def __enter__(self) -> Self:
@@ -128,9 +161,23 @@ class Workspace:
         with self._hold_lock():
             for dead in self._state.glob(f"{_SESSION}*"):
                 _sweep(dead)
-            session = Path(tempfile.mkdtemp(prefix=_SESSION, dir=self._state))
+            for old in self._state.glob(f"{_GROUP}*"):
+                if time.time() - old.stat().st_mtime > _KEPT_SECONDS:
+                    _sweep(old)
+            if self._group:
+                session = self._state / f"{_GROUP}{self._group}"
+                session.mkdir(exist_ok=True)
+            else:
+                session = Path(tempfile.mkdtemp(prefix=_SESSION, dir=self._state))
             alive = os.open(session / _ALIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            fcntl.flock(alive, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(alive)
+                raise MountError(
+                    f"{self.path}: another process works on the group {self._group!r}; wait for "
+                    f"its end, or give another name"
+                ) from error
             return session, alive
 
     def _check_exchange(self) -> None:
@@ -246,7 +293,8 @@ class Branch:
         """
         self._check_open()
         if self._inner is None:
-            self._inner = Workspace(self.path)
+            around = self._workspace
+            self._inner = Workspace(self.path, shared=around._shared, group=around._group)
         return self._inner.branch(name, on_success=on_success, on_error=on_error, since=since)
 
     def commit(self) -> None:
@@ -313,6 +361,16 @@ def _require_replaceable(folder: Path) -> Path:
     if below := mounts_below(folder):
         raise MountError(f"{below[0]} is mounted below {folder}; unmount it, or use another folder")
     return folder
+
+
+def _kept(folder: Path) -> tuple[Snapshot, int] | None:
+    """Returns what a branch was made from that a killed process has left; None if there is none."""
+    try:
+        commits, before = json.loads((folder / _BEFORE).read_text())
+    except FileNotFoundError:
+        return None
+    states = {p: PathState(**{**s, "owner": tuple(s["owner"])}) for p, s in before.items()}
+    return states, commits
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
