@@ -9,13 +9,14 @@ import os
 import re
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from app.adapters.kubernetes.connection import Cluster, NotThere
+from app.adapters.kubernetes.connection import Cluster, NotThere, QuotaExceeded
 from app.adapters.kubernetes.endings import EndKind
 from app.adapters.kubernetes.jobs import JobEnd, Jobs, StartedJob
 from app.adapters.kubernetes.manifests import (
@@ -44,7 +45,7 @@ _ARCHIVE = "worker.pyz"
 _MARK = "job"
 """File beside the tree of a branch that names the Job which works on it."""
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
-_ENDING_SECONDS = 30.0
+_ENDING_SECONDS, _QUOTA_SECONDS = 30.0, 0.5
 _DELETING = 16
 _OUTPUT_CHARS = 2000
 
@@ -171,11 +172,22 @@ class JobsRunner:
         )
         return _OfJob(self, spec, work)
 
-    def begin(self, spec: JobSpec, folder: Path) -> StartedJob:
-        """Creates the Job of a branch, or adopts the one that works on it."""
-        mark = folder.parent / _MARK
+    def begin(self, spec: JobSpec, folder: Path, stop: Withdrawal) -> StartedJob:
+        """Creates the Job of a branch, or adopts the one that works on it.
+
+        Where a quota of Jobs is exceeded, it waits for as long as a container may take to start.
+        """
+        mark, until = folder.parent / _MARK, time.monotonic() + spec.start_seconds
         while True:
-            started = self._jobs.start(spec)
+            if stop.asked:
+                raise Stopped("the candidate is not wanted any more")
+            try:
+                started = self._jobs.start(spec)
+            except QuotaExceeded:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_QUOTA_SECONDS)
+                continue
             if not started.adopted or _read(mark) == started.uid:
                 mark.write_text(started.uid)
                 return started
@@ -205,7 +217,7 @@ class JobsRunner:
             self._cluster.delete_job(started.name)
         for _ in range(round(_ENDING_SECONDS)):
             seen = started.followed.seen
-            if seen.gone and all(map(_has_ended, seen.pods)):
+            if seen.gone and all(_has_ended(pod, seen.lost) for pod in seen.pods):
                 break
             started.followed.wait(1.0)
         self._jobs.delete(started)
@@ -263,7 +275,7 @@ class _OfJob:
 
     def _follow(self) -> None:
         try:
-            started = self._runner.begin(self._spec, self._work.folders[0])
+            started = self._runner.begin(self._spec, self._work.folders[0], self._stop)
             self._ended = self._runner.wait(started, self._stop)
         except (Unavailable, ValueError, OSError) as error:
             self._ended = error
@@ -271,8 +283,9 @@ class _OfJob:
             os.eventfd_write(self._handle, 1)
 
 
-def _has_ended(pod: Document) -> bool:
-    return pod["status"].get("phase") in ("Succeeded", "Failed")
+def _has_ended(pod: Document, lost: frozenset[str]) -> bool:
+    phase = pod["status"].get("phase")
+    return phase in ("Succeeded", "Failed") or pod["metadata"]["name"] in lost
 
 
 def _read(path: Path) -> str:

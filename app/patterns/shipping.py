@@ -1,7 +1,7 @@
 """Work as a document for another machine, and the module that does it there.
 
-Commands are written as they are.  Callables are pickled by `cloudpickle`, and the other machine
-needs the same version of Python.  What reads the document there is sent with it as an archive that
+Commands are written as they are.  Callables are pickled by `cloudpickle`, and where they are no
+names of importable modules, the other machine needs the same version of Python.  What reads the document there is sent with it as an archive that
 Python runs: the modules that `MODULES` names, which need the standard library alone, and
 `cloudpickle` where it is installed here.
 """
@@ -62,7 +62,9 @@ def write(work: Work) -> dict[str, Any]:
         commands = {n: _command(part, places) for n, part in parts.items() if part is not None}
         return document | {"commands": commands}
     pickled = _pickled(parts)
-    return document | {"pickle": base64.b64encode(pickled).decode(), "python": _VERSION}
+    # Without a name of cloudpickle, the callables are names of modules, which any version reads.
+    version = _VERSION if b"cloudpickle" in pickled else ""
+    return document | {"pickle": base64.b64encode(pickled).decode(), "python": version}
 
 
 def _command(part: object, places: Mapping[str, int]) -> dict[str, Any]:
@@ -118,7 +120,7 @@ def read(document: Mapping[str, Any], folders: tuple[Path, ...]) -> Work:
 
 
 def _unpickled(document: Mapping[str, Any]) -> dict[str, Any]:
-    if document["python"] != _VERSION:
+    if document["python"] not in ("", _VERSION):
         raise ProcessBranchError(
             f"a callable was pickled by Python {document['python']}, and this machine has "
             f"{_VERSION}: use the same version at both ends, or give a command"
