@@ -8,7 +8,7 @@ from typing import Any
 from app.adapters.locked_folders import remove_left_folders
 from app.adapters.model.providers.presets import reasons
 from app.adapters.model.providers.spec import ModelSpec, model_spec
-from app.adapters.sandbox.agent_command import run_agent_command
+from app.adapters.sandbox.isolated_command import run_isolated
 from app.config.settings import stored_settings
 from app.domain.evaluation import fitness, merged_metrics
 from app.domain.operator import FailedChild, Role
@@ -59,7 +59,7 @@ def agents(
                 tries=agent.tries,
                 environment=agent.environment,
             ),
-            run_agent_command,
+            run_isolated,
             of_run.fixed,
             Upstream(
                 spec.base_url, spec.name, spec.api_key, choices[0].max_tokens, reasons(spec.name)

@@ -260,7 +260,9 @@ class _OfJob:
             case JobEnd(ending=ending, output=output):
                 what = f": {ending.detail}" if ending.detail else ""
                 code = "" if ending.exit_code is None else f", exit status {ending.exit_code}"
-                error = ProcessBranchError(f"its Job ended without a result: {ending.kind}{code}{what}")
+                error = ProcessBranchError(
+                    f"its Job ended without a result: {ending.kind}{code}{what}"
+                )
                 error.add_note(output.decode("utf-8", "replace")[-_OUTPUT_CHARS:])
                 raise error
             case ended:

@@ -16,6 +16,7 @@ from typing import Protocol
 from app.adapters.problems import reload
 from app.adapters.problems.workspace import NAME as WORKSPACE
 from app.adapters.problems.workspace.problem import ENTRY, STAGE
+from app.adapters.snapshots import snapshot
 from app.adapters.store.leases import ENDED_CHANNEL
 from app.config.settings import RunSettings
 from app.domain.evaluation import Evaluation, FailureKind, Trial
@@ -29,7 +30,6 @@ from app.engine.context import Context
 from app.patterns import patch, sandboxed, shipping
 from app.patterns.errors import ProcessBranchError
 from app.patterns.outcomes import Answer
-from app.patterns.snapshot import snapshot
 from app.patterns.work import Work, read_answer
 from app.ports.protocols import Unavailable
 from app.ports.records import NewRun
@@ -133,9 +133,7 @@ class LedgerRunner:
     def _start_of(self, folder: str) -> str:
         """Returns the patch from the group's folder to another; the first becomes the group's."""
         entries = snapshot(Path(folder)).items()
-        key = hash(
-            frozenset((p, e.mode, e.size, e.modified_ns, e.target) for p, e in entries)
-        )
+        key = hash(frozenset((p, e.mode, e.size, e.modified_ns, e.target) for p, e in entries))
         if self._base is None:
             self._base = self._found(folder)
             self._starts[key] = ""

@@ -26,13 +26,22 @@ from app.patterns.work import Work, perform
 
 MODULES: Mapping[str, tuple[str, ...]] = {
     "app": ("__init__",),
+    "app.adapters": ("__init__", "locked_folders", "snapshots"),
     "app.patterns": (
         *("__init__", "budget", "commands", "errors", "group", "levels", "outcomes", "patch"),
-        *("racing", "running", "sandboxed", "shipping", "snapshot", "storage", "work", "worker"),
+        *("racing", "running", "sandboxed", "shipping", "storage", "work", "worker"),
         "workspace",
     ),
     "workers": ("__init__",),
-    "workers.harness": ("__init__", "file_modes", "forks", "kernel", "limits", "processes", "sandbox_layout"),
+    "workers.harness": (
+        "__init__",
+        "file_modes",
+        "forks",
+        "kernel",
+        "limits",
+        "processes",
+        "sandbox_layout",
+    ),
 }
 """What reads and does the work elsewhere, patterns inside candidates included."""
 _MAIN = b"""import sys

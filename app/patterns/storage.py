@@ -14,6 +14,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 
+from app.adapters.locked_folders import remove_folder
 from app.patterns.errors import BranchError, MountError
 from workers.harness import kernel
 
@@ -307,27 +308,11 @@ def _remove_marks(path: str) -> None:
                 os.removexattr(path, name, follow_symlinks=False)
 
 
-def mounts_below(folder: Path) -> list[str]:
-    """Returns the mount points below a folder, itself left out, in the order of their mounting."""
-    return [point for point in kernel.mount_points() if point.startswith(f"{folder}/")]
-
-
 def discard(folder: Path) -> None:
     """Removes the folder of a branch or a session, with what is mounted in it.
 
     Raises:
       BranchError: Something is left.
     """
-    for point in reversed(mounts_below(folder)):
-        kernel.unmount(point)
-
-    # A process that is being ended may write between the removals.
-    for _ in range(3):
-        shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            return
-        folder.chmod(stat.S_IRWXU)
-        for path, folders, _ in os.walk(folder):
-            for name in folders:
-                os.chmod(os.path.join(path, name), stat.S_IRWXU)
-    raise BranchError(f"{folder} cannot be removed; remove it by hand")
+    if not remove_folder(folder):
+        raise BranchError(f"{folder} cannot be removed; remove it by hand")

@@ -8,16 +8,21 @@ removed when the folder is next opened.
 import fcntl
 import json
 import os
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, Self
 
-from app.patterns.errors import BranchStaleError, CommitError, ConflictError, MountError
-from app.patterns.snapshot import PathState, Snapshot, differing, settled, snapshot
+from app.adapters.locked_folders import LockedFolder, mounts_below, remove_left_folders
+from app.adapters.snapshots import PathState, Snapshot, differing, settled, snapshot
+from app.patterns.errors import (
+    BranchError,
+    BranchStaleError,
+    CommitError,
+    ConflictError,
+    MountError,
+)
 from app.patterns.storage import (
     TREE,
     Storage,
@@ -27,10 +32,9 @@ from app.patterns.storage import (
     discard,
     exchange,
     lower_layers,
-    mounts_below,
 )
 
-_LOCK, _COMMITS, _SESSION, _ALIVE = "lock", "commits", "session-", "alive"
+_LOCK, _COMMITS, _SESSION = "lock", "commits", "session-"
 _GROUP, _BEFORE = "group-", "before.json"
 _KEPT_SECONDS = 7 * 86_400.0
 """How long the branches of a group are kept whose process was killed."""
@@ -70,16 +74,17 @@ class Workspace:
         self._shared, self._group = shared, group
         self._branches: list[Branch] = []
         self._made = 0
+        self._session: LockedFolder | None = None
         try:
-            self._session, self._alive = self._open_session()
+            self._session = self._open_session()
         except OSError as error:
             raise MountError(
                 f"{self._state}: {error.strerror or error}; it must be writable"
             ) from error
         with ExitStack() as undo:
             undo.callback(self.close)
-            self._check_exchange()
-            self.storage = choose(self.path, self._session, storage, shared=shared)
+            self._check_exchange(self._folder)
+            self.storage = choose(self.path, self._folder, storage, shared=shared)
             undo.pop_all()
 
     def branch(
@@ -105,18 +110,16 @@ class Workspace:
           MountError: A file of the folder cannot be copied.
           OSError: A file cannot be read, or the disk is full.
         """
-        if self._alive < 0:
-            raise BranchStaleError(f"the workspace {self.path} has been closed")
+        folder = self._folder / str(self._made + 1)
         with self._hold_lock():
             self._made += 1
-            folder = self._session / str(self._made)
             if self._group and (kept := _kept(folder)) is not None:
                 tree, (before, commits) = folder / TREE, kept
+            elif since is None:
+                before, commits = settled(self.path), self._commits()
+                tree = self._make(folder, before, commits)
             else:
-                if since is None:
-                    before, commits = settled(self.path), self._commits()
-                else:
-                    before, commits = since._before, since._commits
+                before, commits = since._before, since._commits
                 tree = self._make(folder, before, commits)
         branch = Branch(self, name or str(self._made), tree, before, commits, on_success, on_error)
         self._branches.append(branch)
@@ -133,21 +136,22 @@ class Workspace:
             if self._group:
                 # It is written last: without it, a branch was not made to its end.
                 unfinished = folder / f"{_BEFORE}.new"
-                unfinished.write_text(json.dumps([commits, {p: asdict(s) for p, s in before.items()}]))
+                states = {path: asdict(state) for path, state in before.items()}
+                unfinished.write_text(json.dumps([commits, states]))
                 unfinished.rename(folder / _BEFORE)
             undo.pop_all()
         return tree
 
     def close(self) -> None:
         """Aborts what is still open and removes what lies beside the folder.  Idempotent."""
-        if self._alive < 0:
+        session, self._session = self._session, None
+        if session is None:
             return
         for branch in list(self._branches):
             branch.abort()
         with self._hold_lock():
-            discard(self._session)
-            os.close(self._alive)
-            self._alive = -1
+            if not session.remove():
+                raise BranchError(f"{session.folder} cannot be removed; remove it by hand")
             if not any(any(self._state.glob(f"{kind}*")) for kind in (_SESSION, _GROUP)):
                 discard(self._state)
 
@@ -157,33 +161,31 @@ class Workspace:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _open_session(self) -> tuple[Path, int]:
+    @property
+    def _folder(self) -> Path:
+        """The folder of its branches, while it is open."""
+        if self._session is None:
+            raise BranchStaleError(f"the workspace {self.path} has been closed")
+        return Path(self._session.folder)
+
+    def _open_session(self) -> LockedFolder:
         with self._hold_lock():
-            for dead in self._state.glob(f"{_SESSION}*"):
-                _sweep(dead)
-            for old in self._state.glob(f"{_GROUP}*"):
-                if time.time() - old.stat().st_mtime > _KEPT_SECONDS:
-                    _sweep(old)
-            if self._group:
-                session = self._state / f"{_GROUP}{self._group}"
-                session.mkdir(exist_ok=True)
-            else:
-                session = Path(tempfile.mkdtemp(prefix=_SESSION, dir=self._state))
-            alive = os.open(session / _ALIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                os.close(alive)
+            remove_left_folders(_SESSION, str(self._state))
+            remove_left_folders(_GROUP, str(self._state), unused_seconds=_KEPT_SECONDS)
+            if not self._group:
+                return LockedFolder(_SESSION, str(self._state))
+            session = LockedFolder.of(str(self._state / f"{_GROUP}{self._group}"))
+            if session is None:
                 raise MountError(
                     f"{self.path}: another process works on the group {self._group!r}; wait for "
                     f"its end, or give another name"
-                ) from error
-            return session, alive
+                )
+            return session
 
-    def _check_exchange(self) -> None:
-        pair = [self._session / name for name in ("first", "second")]
-        for folder in pair:
-            folder.mkdir()
+    def _check_exchange(self, folder: Path) -> None:
+        pair = [folder / name for name in ("first", "second")]
+        for each in pair:
+            each.mkdir()
         try:
             exchange(*pair)
         except OSError as error:
@@ -192,8 +194,8 @@ class Workspace:
                 "commit needs; use a folder of a local disk, such as ext4, XFS, Btrfs or tmpfs"
             ) from error
         finally:
-            for folder in pair:
-                folder.rmdir()
+            for each in pair:
+                each.rmdir()
 
     @contextmanager
     def _hold_lock(self) -> Iterator[None]:
@@ -378,20 +380,3 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _sweep(session: Path) -> None:
-    """Removes a session whose process has ended."""
-    try:
-        alive = os.open(session / _ALIVE, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        discard(session)
-        return
-    try:
-        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return
-    else:
-        discard(session)
-    finally:
-        os.close(alive)

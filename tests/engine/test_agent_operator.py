@@ -7,7 +7,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 import app.bootstrap.agents
+from app.adapters.isolated import IsolatedCommand
 from app.adapters.model.per_run import Models
 from app.adapters.queue.inline import InlineExecutor
 from app.adapters.sandbox import isolated_command
-from app.adapters.sandbox.agent_command import run_agent_command
+from app.adapters.sandbox.isolated_command import run_isolated
 from app.adapters.store.leases import Withdrawal
 from app.bootstrap.agents import agents
 from app.config.rules import rules_of
@@ -66,44 +67,35 @@ def ask(**body):
 ONE_FILE = STEP.format(file="program.py")
 
 
-def run_here(
-    command: Sequence[str],
-    home: Path,
-    folder: str,
-    *,
-    seconds: float,
-    environment: Mapping[str, str],
-    addresses: Mapping[str, str],
-    visible: Sequence[str],
-    serve: Callable[[socket.socket], None],
-    show: Callable[[bytes], None],
-    stop: Stop,
-) -> tuple[int, str]:
+def run_here(isolated: IsolatedCommand, stop: Stop) -> int:
     """Runs the command of an agent as a child of this process, without any isolation."""
     listener = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server = threading.Thread(target=serve, args=(listener,), daemon=True)
+    server = threading.Thread(target=isolated.serve, args=(listener,), daemon=True)
     server.start()
-    variables = {name: text.replace("{address}", address) for name, text in addresses.items()}
+    variables = {
+        name: text.replace("{address}", address) for name, text in isolated.addresses.items()
+    }
+    path = f"{isolated.environment['PATH']}:{os.environ['PATH']}"
     try:
         with subprocess.Popen(
-            command,
-            cwd=home / folder,
-            env={**environment, **variables, "PATH": f"{environment['PATH']}:{os.environ['PATH']}"},
+            isolated.command,
+            cwd=isolated.folder,
+            env={**isolated.environment, **variables, "PATH": path},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         ) as process:
             assert process.stdout is not None
             with stop.then(process.kill):
                 for line in process.stdout:
-                    show(line)
+                    isolated.show(line)
                 status = process.wait()
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         server.join()
     if stop.asked:
         raise Stopped("the command was asked to stop")
-    return status, ""
+    return status
 
 
 @dataclass
@@ -142,7 +134,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture(autouse=True)
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app.bootstrap.agents, "run_agent_command", run_here)
+    monkeypatch.setattr(app.bootstrap.agents, "run_isolated", run_here)
 
 
 @dataclass(frozen=True)
@@ -281,7 +273,7 @@ def test_a_failure_has_the_output_of_its_agent(ctx: Context) -> None:
 def test_where_nothing_isolates_the_run_is_paused_with_the_remedy(
     ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.bootstrap.agents, "run_agent_command", run_agent_command)
+    monkeypatch.setattr(app.bootstrap.agents, "run_isolated", run_isolated)
     monkeypatch.setattr(isolated_command, "_LEVELS", ())
     ctx, run = begun(ctx, problem(), NewSettings(ONE_FILE, proposals=1))
 

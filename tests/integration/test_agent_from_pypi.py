@@ -13,7 +13,7 @@ import pytest
 
 from app.adapters.model.agents.model import AgentCommand, AgentModel
 from app.adapters.model.agents.proxy import Upstream
-from app.adapters.sandbox.agent_command import run_agent_command
+from app.adapters.sandbox.isolated_command import run_isolated
 from app.domain.operator import Offspring, Prompt, Role
 from app.domain.problem import EditRules
 from app.domain.program import Program
@@ -98,7 +98,7 @@ def test_mini_swe_agent_makes_a_child(
         visible=(str(mini.parents[1]),),
         environment={"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors"},
     )
-    agent = AgentModel(command, run_agent_command, upstream=Upstream(url, "scripted", "sk-secret"))
+    agent = AgentModel(command, run_isolated, upstream=Upstream(url, "scripted", "sk-secret"))
     prompt = Prompt("", "Raise the limit.", role=Role.AGENT, program=PROGRAM)
     [reply] = agent.complete([prompt])
     made = read_agent(reply, PROGRAM, EditRules(evolve=("src/*.py",)), summary)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.adapters.model.agents.model import AgentCommand, AgentModel
-from app.adapters.sandbox.agent_command import run_agent_command
+from app.adapters.sandbox.isolated_command import run_isolated
 from app.domain.operator import Prompt, Role
 from app.domain.program import Program
 from app.ports.protocols import Misconfigured
@@ -36,7 +36,7 @@ def isolated() -> None:
     """Skips the tests where nothing keeps an agent apart."""
     program = Program.of_files({"a.py": "x = 1\n"})
     try:
-        AgentModel(AgentCommand(("true",)), run_agent_command).complete(
+        AgentModel(AgentCommand(("true",)), run_isolated).complete(
             [Prompt("", "", role=Role.AGENT, program=program)]
         )
     except Misconfigured as error:

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from app.adapters.isolated import CommandLimits
 from app.adapters.locked_folders import LockedFolder, remove_left_folders
+from app.adapters.model.agents import model as agent_model
 from app.adapters.model.agents.model import PREFIX, AgentCommand, AgentModel
 from app.adapters.model.agents.proxy import Upstream
-from app.adapters.sandbox import agent_command
-from app.adapters.sandbox.agent_command import run_agent_command
-from app.adapters.sandbox.isolated_command import CommandLimits
+from app.adapters.sandbox.isolated_command import run_isolated
 from app.adapters.store.leases import Withdrawal
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion, Offspring, Prompt, Role
@@ -82,7 +82,7 @@ def model(script: str, endpoint: Endpoint | None = None, **changed: Any) -> Agen
     settings: dict[str, Any] = {"seconds": 60.0, **changed}
     command = AgentCommand(("python3", "-c", script), **settings)
     upstream = Upstream(endpoint.url, "real-model", KEY) if endpoint else None
-    return AgentModel(command, run_agent_command, FIXED, upstream)
+    return AgentModel(command, run_isolated, FIXED, upstream)
 
 
 def completed(agent: AgentModel, task: str = "Do it.") -> Completion:
@@ -335,7 +335,7 @@ for place in (("127.0.0.1", {port}), ("1.1.1.1", 443), ("169.254.169.254", 80)):
 
 def test_an_agent_cannot_write_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = CommandLimits(1024, 8 << 20, 32 << 20, 256, 64)
-    monkeypatch.setattr(agent_command, "_LIMITS", limits)
+    monkeypatch.setattr(agent_model, "_LIMITS", limits)
     script = """
 import time
 try:
@@ -370,7 +370,7 @@ time.sleep(60)
 def test_an_agent_cannot_make_folders_or_files_without_end(
     monkeypatch: pytest.MonkeyPatch, script: str, why: str
 ) -> None:
-    monkeypatch.setattr(agent_command, "_LIMITS", CommandLimits(1024, 8 << 20, 32 << 20, 256, 64))
+    monkeypatch.setattr(agent_model, "_LIMITS", CommandLimits(1024, 8 << 20, 32 << 20, 256, 64))
     before = agent_folders()
     reply = completed(model(f"import os, time\n{script}"))
     assert reply.finish == OVERDUE
@@ -393,7 +393,7 @@ for _ in range(1500):
 
 
 def test_an_agent_starts_no_more_processes_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_command, "_LIMITS", CommandLimits(1024, 8 << 20, 64 << 20, 256, 20))
+    monkeypatch.setattr(agent_model, "_LIMITS", CommandLimits(1024, 8 << 20, 64 << 20, 256, 20))
     script = """from subprocess import Popen
 started = []
 try:
@@ -508,7 +508,7 @@ def test_output_that_looks_like_a_reply_is_no_reply() -> None:
 
 
 def test_a_command_that_is_not_there_is_named(tmp_path: Path) -> None:
-    agent = AgentModel(AgentCommand(("no-such-agent",)), run_agent_command, FIXED)
+    agent = AgentModel(AgentCommand(("no-such-agent",)), run_isolated, FIXED)
     with pytest.raises(Misconfigured, match="no-such-agent"):
         agent.complete([Prompt("", "", role=Role.AGENT, program=PROGRAM)])
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from app.adapters.isolated import CommandLimits
 from app.adapters.sandbox import installation
 from app.adapters.sandbox.engine import engine_client
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.images import LABEL_OF_PROBLEM, Images
 from app.adapters.sandbox.installation import default_index, pip_settings, places
-from app.adapters.sandbox.isolated_command import CommandLimits
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.adapters.sandbox.relay import Relay
@@ -409,7 +409,7 @@ def index() -> Iterator[int]:
 def relay_to(*allowed: tuple[str, int]) -> Iterator[tuple[int, list[str]]]:
     said: list[str] = []
     listener = socket.create_server(("127.0.0.1", 0))
-    relay = Relay(frozenset(allowed), said.append)
+    relay = Relay(frozenset(allowed), "the package index", said.append)
     serving = threading.Thread(target=relay.serve, args=(listener,))
     serving.start()
     yield listener.getsockname()[1], said

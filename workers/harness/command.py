@@ -23,8 +23,8 @@ _NO_BOUND = "nothing here bounds how many processes a command starts"
 def main() -> None:
     """Isolates this process, runs one command, and ends as the command ended.
 
-    Standard input holds a frame: `channel`, the descriptor of a socket to the worker; `home`, the
-    directory to write in; `folder`, the one in it to start in; `readable`, what else to show;
+    Standard input holds a frame: `channel`, the descriptor of a socket to the worker; `writable`,
+    the directories to write in; `folder`, where to start; `readable`, what else to show;
     `command`; `environment`; `addresses`, further variables, in which `{address}` stands for that
     of the only way to the network; `limits`, as `limits.apply` takes them; `scratch`, `levels` and
     `offset` as `isolation.enter` does; `unisolated`, whether to go on without isolation.  The
@@ -36,7 +36,7 @@ def main() -> None:
         return
     wanted = received[0]
     channel = socket.socket(fileno=int(wanted["channel"]))
-    shown = isolation.Shown(tuple(wanted["readable"]), (wanted["home"],))
+    shown = isolation.Shown(tuple(wanted["readable"]), tuple(wanted["writable"]))
     layout = isolation.enter(
         wanted["scratch"], tuple(wanted["levels"]), int(wanted["offset"]), shown
     )
@@ -102,7 +102,7 @@ def _become_the_command(
         os.chdir(wanted["folder"])
         if not layout.own_root:
             readable = (*landlock.of_machine(), *wanted["readable"], *_OF_THE_NETWORK)
-            landlock.restrict(landlock.ruleset_of_paths(readable, (wanted["home"],)))
+            landlock.restrict(landlock.ruleset_of_paths(readable, tuple(wanted["writable"])))
         SyscallFilter(
             FilterPermissions(
                 internet=True,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from app.adapters.snapshots import NO_SOURCES, walk
 from app.domain.problem import ProblemError
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -18,15 +19,6 @@ _MOUNT = (
     "place of problem.data: it may have any size, is not stored, and is at `data/NAME` beside the "
     "evaluator, where NAME is the path's last part."
 )
-
-_LEFT_OUT = frozenset(
-    (
-        *("__pycache__", ".git", ".hg", ".svn", ".venv", "venv", "node_modules", ".evoq"),
-        *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),
-        *("runs", "checkpoints", "openevolve_output"),
-    )
-)
-"""Folders that are no part of a problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,17 +102,12 @@ def check_size(files: Mapping[str, bytes]) -> None:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
-    def refused(error: OSError) -> None:
-        raise _unreadable(Path(error.filename), error)
-
-    for base, folders, names in os.walk(folder, onerror=refused):
-        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
-        for name in sorted(names):
-            path = Path(base, name)
+    try:
+        for relative, entry in walk(folder, NO_SOURCES):
+            name = entry.name
             secret = name == ".env" or name.startswith(".env.")
-            if secret or name.endswith((".pyc", "~")) or not path.is_file():
+            if secret or name.endswith((".pyc", "~")) or not Path(entry.path).is_file():
                 continue
-            relative = path.relative_to(folder).as_posix()
             if not relative.isprintable():
                 raise ProblemError(
                     "a file name cannot be stored",
@@ -128,7 +115,9 @@ def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
                     value=ascii(relative),
                     remedy="Rename it, with letters that can be printed.",
                 )
-            yield relative, path
+            yield relative, Path(entry.path)
+    except OSError as error:
+        raise _unreadable(Path(error.filename), error) from error
 
 
 def content(path: Path, too_large: str = _MOUNT) -> bytes:

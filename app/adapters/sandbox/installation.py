@@ -14,15 +14,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from app.adapters.sandbox.bundle import ENVIRONMENT
-from app.adapters.sandbox.isolated_command import (
+from app.adapters.isolated import (
+    NAMESPACES,
     SYSTEM_PATH,
     CommandLimits,
     IsolatedCommand,
     NotIsolated,
     Overdue,
 )
-from app.adapters.sandbox.relay import Place, Relay, place_of
+from app.adapters.sandbox.bundle import ENVIRONMENT
+from app.adapters.sandbox.isolated_command import run_isolated
+from app.adapters.sandbox.relay import PROXIES, Place, Relay, place_of
 from app.domain.secrets import redacted
 from app.ports.protocols import Misconfigured, Unavailable
 
@@ -30,8 +32,6 @@ _ALWAYS = ("numpy", "scipy")
 """Packages that the default image has, too."""
 _LIMITS = CommandLimits()
 _LINES_KEPT, _LOG_BYTES = 100, 32 << 20
-_PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
-
 _DEFAULT_INDEX = (
     "from pip._internal.models.index import PyPI as i; print(i.simple_url, i.file_storage_domain)"
 )
@@ -45,8 +45,7 @@ _SECTIONS = ("global", "install", ":env:")
 _NOT_PASSED_ON = ("cache_dir", "client_cert", "log", "prefix", "proxy", "root", "target", "user")
 _REMEDY = (
     "Use the docker sandbox (in a deployment with DOCKER_GID, that of worker-cpu: `docker compose "
-    "exec worker-cpu evoq check PROBLEM`), start the worker as root, permit user namespaces "
-    "(sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), "
+    f"exec worker-cpu evoq check PROBLEM`), {NAMESPACES.format('the worker')}, "
     "or name an image that has the packages with sandbox.image; sandbox.unisolated_builds=true (or "
     "EVOQ_SANDBOX__UNISOLATED_BUILDS=true for a worker) accepts that what is installed may reach "
     "this user's files, processes and network"
@@ -127,9 +126,10 @@ class Installation:
         temporary.mkdir()
         installer = self._home / "bin" / "python"
         pip = pip_settings(self._python, str(installer))
-        relay = Relay(places(pip, default_index(str(installer)), self._hosts), output.add)
+        known = places(pip, default_index(str(installer)), self._hosts)
+        relay = Relay(known, "the package index", output.add)
         try:
-            status = self._command(wanted, pip, temporary).run(relay.serve, output.add)
+            status = run_isolated(self._command(wanted, pip, temporary, relay, output))
         except NotIsolated as error:
             raise not_isolated(str(error)) from error
         except Overdue as error:
@@ -139,7 +139,12 @@ class Installation:
             raise InstallationFailed(f"pip ended with status {status}")
 
     def _command(
-        self, wanted: tuple[str, ...], pip: Mapping[str, str], temporary: Path
+        self,
+        wanted: tuple[str, ...],
+        pip: Mapping[str, str],
+        temporary: Path,
+        relay: Relay,
+        output: Output,
     ) -> IsolatedCommand:
         return IsolatedCommand(
             python=self._python,
@@ -148,8 +153,8 @@ class Installation:
                 *("--disable-pip-version-check", "--progress-bar", "off", "--no-cache-dir"),
                 *(*_ALWAYS, *wanted),
             ),
-            home=self._home,
-            folder="source",
+            writable=(self._home,),
+            folder=self._home / "source",
             deadline=self._deadline,
             environment={
                 **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
@@ -158,7 +163,9 @@ class Installation:
                 **{"PATH": f"{self._home / 'bin'}:{SYSTEM_PATH}"},
                 **dict.fromkeys(("HOME", "TMPDIR"), str(temporary)),
             },
-            addresses=dict.fromkeys(_PROXIES, "{address}"),
+            addresses=dict.fromkeys(PROXIES, "{address}"),
+            serve=relay.serve,
+            show=output.add,
             readable=(*_CERTIFICATES, *_local_paths(pip)),
             limits=_LIMITS,
             unisolated=self._unisolated,

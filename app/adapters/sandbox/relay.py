@@ -1,10 +1,10 @@
-"""The way from an isolated installation to the package index, and to nothing else."""
+"""The way from an isolated command to a few hosts, and to nothing else."""
 
 import contextlib
 import selectors
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.parse import urlsplit
 
 from app.adapters.proxies import Proxy, proxy_of
@@ -12,6 +12,8 @@ from app.adapters.proxies import Proxy, proxy_of
 Place = tuple[str, int]
 """A host's name in lower case, and a port."""
 
+PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+"""Variables that name a proxy to a command."""
 _PORTS = {"http": 80, "https": 443}
 _MOST_HEAD_BYTES = 65_536
 _MOST_CONNECTIONS = 64
@@ -30,6 +32,18 @@ def place_of(url: str) -> Place | None:
     return (parts.hostname.lower(), port) if parts.hostname and port else None
 
 
+def places_of_hosts(hosts: Iterable[str]) -> frozenset[Place]:
+    """Returns the places of hosts, each `name`, for HTTPS, or `name:port`.
+
+    Raises:
+      ValueError: One is neither.
+    """
+    found = {host: place_of(f"https://{host}") for host in hosts}
+    if wrong := [host for host, place in found.items() if place is None or "/" in host]:
+        raise ValueError(f"{wrong[0]!r} is no host; write NAME or NAME:PORT")
+    return frozenset(place for place in found.values() if place is not None)
+
+
 class Relay:
     """An HTTP proxy that knows a few places and refuses all others.
 
@@ -38,11 +52,12 @@ class Relay:
 
     Args:
       places: What it leads to.
+      name: What that is, for people.
       report: Gets a line for each place that is refused.
     """
 
-    def __init__(self, places: frozenset[Place], report: Callable[[str], None]) -> None:
-        self._places = places
+    def __init__(self, places: frozenset[Place], name: str, report: Callable[[str], None]) -> None:
+        self._places, self._name = places, name
         self._report = report
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
 
@@ -73,8 +88,8 @@ class Relay:
         url = f"https://{target}" if tunnel else target
         place = place_of(url)
         if place not in self._places:
-            self._report(f"the network is closed but for the package index: {url[:200]} is refused")
-            near.sendall(b"HTTP/1.1 403 Not the package index\r\nContent-Length: 0\r\n\r\n")
+            self._report(f"the network is closed but for {self._name}: {url[:200]} is refused")
+            near.sendall(b"HTTP/1.1 403 Refused\r\nContent-Length: 0\r\n\r\n")
             return
         proxy = proxy_of(url)
         upstream = "" if proxy is None else proxy.url

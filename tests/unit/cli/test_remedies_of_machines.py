@@ -248,7 +248,7 @@ def discarded(*, by_hand: bool = False) -> None:
     kept.mkdir(exist_ok=True)
     if by_hand:
         kept.rmdir()
-    with replaced(storage.shutil, rmtree=lambda path, ignore_errors: None):
+    with replaced(storage, remove_folder=lambda folder: not folder.exists()):
         storage.discard(kept)
 
 

@@ -431,7 +431,7 @@ COLLECTED = {
 """Modules and packages whose `remedy` arguments the siblings of this module collect."""
 NOT_COLLECTED: Mapping[str, str] = {
     "workers.harness.errors": IN_COMPATIBLE_MODE,
-    "app.adapters.sandbox.agent_command": "tests/engine/test_agent_operator.py::test_where_nothing_"
+    "app.adapters.model.agents.model": "tests/engine/test_agent_operator.py::test_where_nothing_"
     "isolates_the_run_is_paused_with_the_remedy",
 }
 """Modules with one remedy, which no collector reads, and the tests that carry them out."""

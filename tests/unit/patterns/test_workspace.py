@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.adapters import locked_folders
+from app.adapters.snapshots import PathState, differing
 from app.patterns import storage as storage_module
 from app.patterns.errors import BranchStaleError, ConflictError, MountError
-from app.patterns.snapshot import PathState, differing
 from app.patterns.storage import Storage, choose
 from app.patterns.workspace import Workspace
 
@@ -388,7 +389,7 @@ def test_mount_points_are_read_with_their_escapes(monkeypatch: pytest.MonkeyPatc
     lines = "1 1 8:1 / /a rw - ext4 d rw\n2 1 8:1 / /a/b\\040c rw - ext4 d rw\n"
     monkeypatch.setattr("builtins.open", lambda *_, **__: io.StringIO(lines))
 
-    assert storage_module.mounts_below(Path("/a")) == ["/a/b c"]
+    assert locked_folders.mounts_below(Path("/a")) == ["/a/b c"]
 
 
 def test_a_socket_in_the_folder_is_named(base: Path):

@@ -1,13 +1,22 @@
 """The folder of one agent: the program's files, its task, and what it leaves."""
 
 import os
-import stat
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.adapters.isolated import plain_environment
 from app.adapters.model.agents.proxy import TRY
+from app.adapters.snapshots import (
+    NO_SOURCES,
+    Refused,
+    Snapshot,
+    changes,
+    read_own,
+    snapshot,
+    write_files,
+)
 from app.domain.replies.agent import LeftFiles
 
 FOLDER = "repository"
@@ -18,7 +27,6 @@ _MOST_FILE_BYTES = 1 << 20
 _MOST_BYTES = 8 << 20
 _MOST_FILES = 10_000
 _MOST_REFUSED = 100
-_LEFT_OUT = (".git", "__pycache__", "node_modules", ".venv", ".aider.tags.cache.v4")
 
 _TRY = f'''\
 #!{{python}}
@@ -72,8 +80,8 @@ class AgentBranch:
     def task(self) -> Path:
         return self.home / TASK
 
-    def make(self, task: str, evolving: tuple[str, ...]) -> None:
-        """Writes the files, the task, and the command `evoq try`.
+    def make(self, task: str, evolving: tuple[str, ...]) -> Snapshot:
+        """Writes the files, the task, and the command `evoq try`; returns what the files are.
 
         Args:
           task: The text of the task.
@@ -81,96 +89,56 @@ class AgentBranch:
         """
         for name in (FOLDER, _OWN, _TOOLS):
             (self.home / name).mkdir()
-        for path, contents in self.files.items():
-            place = self.folder / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(contents)
+        write_files(self.folder, self.files)
         self.task.write_text(task, encoding="utf-8", errors="replace")
         python = os.path.realpath(sys.executable)
         tool = self.home / _TOOLS / "evoq"
         tool.write_text(_TRY.format(python=python, paths=evolving, folder=str(self.folder)))
         tool.chmod(0o755)
+        return snapshot(self.folder)
 
-    def environment(self, path: str) -> dict[str, str]:
-        """Returns the variables of the agent: no secret, and nothing of this machine.
+    def environment(self, places: list[str]) -> dict[str, str]:
+        """Returns the variables of the agent.
 
         Args:
-          path: Where its commands are.
+          places: Where its commands are, beside the system's.
         """
         return {
-            "HOME": str(self.home / _OWN),
-            "TMPDIR": str(self.home / _OWN),
-            "PATH": f"{self.home / _TOOLS}:{path}",
-            "LANG": "C.UTF-8",
-            "TERM": "dumb",
-            "NO_COLOR": "1",
+            **plain_environment(self.home / _OWN, [str(self.home / _TOOLS), *places]),
             "EVOQ_TASK": str(self.task),
             "OPENAI_API_KEY": "held-by-evoqueue",
             "ANTHROPIC_API_KEY": "held-by-evoqueue",
         }
 
-    def left(self) -> LeftFiles:
-        """Returns what the agent left: regular files alone, and no link is followed."""
-        found: dict[str, str] = {}
-        seen: set[str] = set()
-        refused: list[str] = []
-        total = count = 0
-        # The agent may have removed the folder, or put a link in its place.
-        waiting = [""] if self.folder.is_dir() and not self.folder.is_symlink() else []
-        while waiting:
-            prefix = waiting.pop()
-            try:
-                with os.scandir(self.folder / prefix) as entries:
-                    found_here = sorted(entries, key=lambda each: each.name)
-            except OSError:
-                refused.append(f"{prefix}: cannot be read")
-                continue
-            for entry in found_here:
-                path, count = f"{prefix}{entry.name}", count + 1
-                if count > _MOST_FILES:
-                    return LeftFiles({}, (), (f"more than {_MOST_FILES} files were left",))
-                if not entry.name.isprintable():
-                    refused.append(f"{path!a}: its name has characters that are not printable")
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name not in _LEFT_OUT:
-                        waiting.append(f"{path}/")
-                    continue
-                seen.add(path)
-                text = self._text(path, refused)
-                if text is not None:
-                    total += len(text)
-                    found[path] = text
-                if total > _MOST_BYTES:
-                    return LeftFiles({}, (), (f"more than {_MOST_BYTES} bytes were changed",))
-        removed = tuple(sorted(self.files.keys() - seen))
-        return LeftFiles(found, removed, tuple(refused[:_MOST_REFUSED]))
+    def left(self, before: Snapshot) -> LeftFiles:
+        """Returns what the agent left: regular files alone, and no link is followed.
 
-    def _text(self, path: str, refused: list[str]) -> str | None:
-        """Returns the text of a file if it changed; None for one that did not or is none."""
-        try:
-            descriptor = os.open(self.folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            refused.append(f"{path}: no regular file")
-            return None
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-                refused.append(f"{path}: no regular file of its own")
-                return None
-            if status.st_size > _MOST_FILE_BYTES:
-                if len(self.files.get(path, b"")) != status.st_size:
-                    refused.append(f"{path}: longer than {_MOST_FILE_BYTES} bytes")
-                return None
-            contents = file.read(_MOST_FILE_BYTES + 1)
-        if contents == self.files.get(path):
-            return None
-        try:
-            text = contents.decode("utf-8")
-        except UnicodeDecodeError:
-            refused.append(f"{path}: not a text in UTF-8")
-            return None
-        if "\x00" in text:
-            refused.append(f"{path}: not a text in UTF-8")
-            return None
-        return text
+        Args:
+          before: What the files were.
+        """
+        found = changes(self.folder, before, NO_SOURCES)
+        if len(found.changed) > _MOST_FILES:
+            return LeftFiles({}, (), (f"more than {_MOST_FILES} files were left",))
+        texts: dict[str, str] = {}
+        refused = dict(found.refused)
+        total = 0
+        for path in found.changed:
+            try:
+                contents = read_own(self.folder / path, _MOST_FILE_BYTES)
+                text = contents.decode("utf-8")
+            except Refused as error:
+                refused[path] = str(error)
+                continue
+            except UnicodeDecodeError:
+                text = "\x00"
+            if "\x00" in text:
+                refused[path] = "not a text in UTF-8"
+                continue
+            if contents == self.files.get(path):
+                continue
+            total += len(text)
+            texts[path] = text
+            if total > _MOST_BYTES:
+                return LeftFiles({}, (), (f"more than {_MOST_BYTES} bytes were changed",))
+        lines = [f"{path}: {reason}" for path, reason in refused.items()]
+        return LeftFiles(texts, found.removed, tuple(lines[:_MOST_REFUSED]))

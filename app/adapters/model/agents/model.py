@@ -1,14 +1,23 @@
 """An agent as a model: each prompt is a task, and its reply the files that the agent leaves."""
 
 import itertools
-import os
-import socket
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from app.adapters.isolated import (
+    NAMESPACES,
+    CommandLimits,
+    IsolatedCommand,
+    NotIsolated,
+    Overdue,
+    RunIsolated,
+    Tail,
+    places_of_programs,
+)
 from app.adapters.locked_folders import LockedFolder
 from app.adapters.model.agents.branch import AgentBranch
 from app.adapters.model.agents.proxy import Account, AgentProxy, TryProgram, Upstream
@@ -22,7 +31,14 @@ from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
 
 PREFIX = "evoq-agent-"
 """Of the names of the folders of agents, in the temporary directory."""
-_OUTPUT_CHARS = 20_000
+_OUTPUT_BYTES = 20_000
+_LIMITS = CommandLimits(
+    memory_mib=4096, file_bytes=256 << 20, all_bytes=1 << 30, open_files=1024, processes=256
+)
+_REMEDY = (
+    f"An agent needs namespaces of its own: {NAMESPACES.format('the worker')}; or leave `agent` "
+    "out of search.operators"
+)
 _ADDRESSES = {
     "EVOQ_ADDRESS": "{address}",
     "OPENAI_API_BASE": "{address}/v1",
@@ -56,33 +72,6 @@ class AgentCommand:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-class RunCommand(Protocol):
-    """Runs a command apart from this process, in a folder that it sees and may change.
-
-    Returns:
-      Its status, and why it was ended; "" where it ended by itself.
-
-    Raises:
-      Misconfigured: Nothing here keeps the command apart.
-      Stopped: It was asked to stop.
-    """
-
-    def __call__(
-        self,
-        command: Sequence[str],
-        home: Path,
-        folder: str,
-        *,
-        seconds: float,
-        environment: Mapping[str, str],
-        addresses: Mapping[str, str],
-        visible: Sequence[str],
-        serve: Callable[[socket.socket], None],
-        show: Callable[[bytes], None],
-        stop: Stop,
-    ) -> tuple[int, str]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class AgentModel:
     """Answers tasks by running a command in a folder with the files of the prompt's program.
@@ -95,7 +84,7 @@ class AgentModel:
     """
 
     agent: AgentCommand
-    run_command: RunCommand
+    run_isolated: RunIsolated
     fixed: Mapping[str, bytes] = field(default_factory=dict)
     upstream: Upstream | None = None
     price: Callable[[int, int], float | None] = lambda prompt, completion: None  # noqa: ARG005
@@ -146,44 +135,70 @@ class AgentModel:
             raise Unavailable(f"the folder of an agent cannot be made: {error}") from error
         try:
             branch = AgentBranch(Path(home.folder), {**self.fixed, **own})
-            branch.make(self._task(prompt), tuple(own))
-            return self._reply(prompt, program, branch, account, stop)
+            before = branch.make(self._task(prompt), tuple(own))
+            output, begun = Tail(_OUTPUT_BYTES), time.monotonic()
+            try:
+                status = self._work(prompt, program, branch, account, output, stop)
+                how, finish, left = f"it ended with status {status}", "stop", branch.left(before)
+            except Overdue as error:
+                how, finish, left = str(error), OVERDUE, LeftFiles({})
+            seconds = time.monotonic() - begun
         finally:
             home.remove()
+        text = agent_reply(f"The agent: {how} after {seconds:.0f} s", redacted(output.text), left)
+        reply = self._completion(prompt, account, text, finish)
+        return replace(reply, latency_seconds=seconds)
 
-    def _reply(
+    def _work(
         self,
         prompt: Prompt,
         program: Program,
         branch: AgentBranch,
         account: Account,
+        output: Tail,
         stop: Stop,
-    ) -> Completion:
-        upstream, output = self.upstream if self.agent.network else None, _Tail(_OUTPUT_CHARS)
-        drafts = self._drafts(program) if self.try_program else None
-        proxy = AgentProxy(upstream, account, drafts, lambda why: output.add(f"[evoq] {why}\n"))
-        begun = time.monotonic()
-        try:
-            status, ended = self.run_command(
-                self._filled(branch, prompt),
-                branch.home,
-                branch.folder.name,
-                seconds=self.agent.seconds,
-                environment={**branch.environment(_path(self.agent)), **self.agent.environment},
-                addresses=_ADDRESSES,
-                visible=self.agent.visible,
-                serve=proxy.serve,
-                show=lambda line: output.add(line.decode("utf-8", "replace")),
-                stop=stop,
+    ) -> int:
+        """Runs the agent to its end and returns its status.
+
+        Raises:
+          Overdue: It was ended.
+          Stopped: It was asked to stop.
+          Misconfigured: Its command is not there, or nothing here keeps it apart.
+        """
+        agent = self.agent
+        environment = branch.environment(places_of_programs(agent.command[0], agent.visible))
+        command = shutil.which(agent.command[0], path=environment["PATH"])
+        if command is None:
+            raise Misconfigured(
+                f"agent.command: there is no {agent.command[0]!r} where agents find commands "
+                f"({environment['PATH']}). Name its path, and in agent.visible the folder in which "
+                f"it is installed"
             )
+        drafts = self._drafts(program) if self.try_program else None
+        proxy = AgentProxy(
+            self.upstream if agent.network else None,
+            account,
+            drafts,
+            lambda why: output.add(f"[evoq] {why}\n".encode()),
+        )
+        isolated = IsolatedCommand(
+            command=(command, *self._filled(branch, prompt)[1:]),
+            writable=(branch.home,),
+            folder=branch.folder,
+            deadline=time.monotonic() + agent.seconds,
+            environment={**environment, **agent.environment},
+            addresses=_ADDRESSES,
+            serve=proxy.serve,
+            show=output.add,
+            readable=tuple(agent.visible),
+            limits=_LIMITS,
+        )
+        try:
+            return self.run_isolated(isolated, stop)
+        except NotIsolated as error:
+            raise Misconfigured(f"nothing here keeps an agent apart: {error}. {_REMEDY}") from error
         finally:
             account.close()
-        seconds = time.monotonic() - begun
-        how = ended or f"it ended with status {status}"
-        left = LeftFiles({}) if ended else branch.left()
-        text = agent_reply(f"The agent: {how} after {seconds:.0f} s", redacted(output.text), left)
-        reply = self._completion(prompt, account, text, OVERDUE if ended else "stop")
-        return replace(reply, latency_seconds=seconds)
 
     def _completion(self, prompt: Prompt, account: Account, text: str, finish: str) -> Completion:
         return Completion(
@@ -245,31 +260,3 @@ class AgentModel:
             return {**measured, "tries_left": self.agent.tries - number}
 
         return measure
-
-
-def _path(agent: AgentCommand) -> str:
-    """Returns where the agent's commands are: beside its own program, then the system's."""
-    places = [os.path.dirname(agent.command[0])] if "/" in agent.command[0] else []
-    places += [f"{folder}/bin" for folder in agent.visible]
-    return ":".join([*places, "/usr/local/bin", "/usr/bin", "/bin"])
-
-
-class _Tail:
-    """The end of a text that grows."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._parts: list[str] = []
-        self._length = 0
-
-    def add(self, part: str) -> None:
-        self._parts.append(part)
-        self._length += len(part)
-        if self._length > 2 * self._most:
-            self._parts = [self.text]
-            self._length = len(self._parts[0])
-
-    @property
-    def text(self) -> str:
-        whole = "".join(self._parts)
-        return whole if len(whole) <= self._most else f"[...]\n{whole[-self._most :]}"
