@@ -103,8 +103,8 @@ def standing(ctx: Context, run: int, trials: Sequence[TrialId]) -> Standing:
 def end_idle(tx: Transaction, run: Run) -> None:
     """Ends the run of a group that has no candidate left."""
     # The lock comes first, so that a candidate that is being added is seen.
-    if tx.runs.goes_on(run.id) and not tx.trials.unfinished(run.id):
-        if tx.runs.set_state(
-            run.id, (RunState.RUNNING,), RunState.FINISHED, "no candidate is left"
-        ):
-            tx.events.emit(run.id, Finished(proposals=0, reason="no candidate is left"))
+    if not tx.runs.goes_on(run.id) or tx.trials.unfinished(run.id):
+        return
+    reason = "no candidate is left"
+    if tx.runs.set_state(run.id, (RunState.RUNNING,), RunState.FINISHED, reason):
+        tx.events.emit(run.id, Finished(proposals=0, reason=reason))

@@ -1,9 +1,9 @@
 """Work as a document for another machine, and the module that does it there.
 
 Commands are written as they are.  Callables are pickled by `cloudpickle`, and where they are no
-names of importable modules, the other machine needs the same version of Python.  What reads the document there is sent with it as an archive that
-Python runs: the modules that `MODULES` names, which need the standard library alone, and
-`cloudpickle` where it is installed here.
+names of importable modules, the other machine needs the same version of Python.  What reads the
+document there is sent with it as an archive that Python runs: the modules that `MODULES` names,
+which need the standard library alone, and `cloudpickle` where it is installed here.
 """
 
 import base64
