@@ -36,11 +36,11 @@ class CommandLimits:
       all_bytes: Bytes that it may add to what it may change.
     """
 
-    memory_mib: int = 8192
-    file_bytes: int = 8 << 30
-    all_bytes: int = 20 << 30
+    memory_mib: int = 4096
+    file_bytes: int = 256 << 20
+    all_bytes: int = 1 << 30
     open_files: int = 1024
-    processes: int = 512
+    processes: int = 256
 
 
 def serve_nothing(listener: socket) -> None:

@@ -3,6 +3,7 @@
 No link is followed: whoever worked in the folder may have put one anywhere.
 """
 
+import errno
 import os
 import stat
 import time
@@ -24,6 +25,7 @@ _TICK_NS = 20_000_000
 the same times.
 """
 _ATTEMPTS = 5
+_DEEPEST = 200
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 
 
@@ -75,12 +77,15 @@ def walk(
     Args:
       folder: The folder.
       left_out: Names of folders that are left out.
-      unreadable: Gets the folders that cannot be read; None raises the error.
+      unreadable: Gets the folders that cannot be read, or are nested deeper than 200; None raises
+        the error.
     """
     waiting = [(os.fspath(folder), "")]
     while waiting:
         path, prefix = waiting.pop()
         try:
+            if prefix.count("/") > _DEEPEST:
+                raise OSError(errno.ENAMETOOLONG, f"nested deeper than {_DEEPEST} folders", path)
             with os.scandir(path) as found:
                 entries = list(found)
         except OSError as error:

@@ -15,6 +15,7 @@ from app.domain.digits import number_texts
 from app.patterns.commands import Command
 from app.patterns.errors import BranchingError
 from app.patterns.group import GroupLimits, Target
+from app.patterns.isolated import IsolatedRunner, is_host
 from app.patterns.levels import BeamSearch, Tournament, TreeOfThoughts
 from app.patterns.outcomes import SpeculationOutcome
 from app.patterns.racing import BestOfN, Cascaded, Reflexion, Speculate
@@ -100,6 +101,21 @@ NoCommit = Annotated[bool, typer.Option("--no-commit", help="Print scores, chang
 All = Annotated[
     bool, typer.Option("--all", help="Let all run to their end; the first in order wins.")
 ]
+Sandbox = Annotated[
+    bool, typer.Option("--sandbox", help="Run each command apart from this machine.")
+]
+Network = Annotated[
+    list[str] | None,
+    typer.Option("--network", metavar="HOST[:PORT]", help="With --sandbox: reached by a proxy."),
+]
+Visible = Annotated[
+    list[str] | None,
+    typer.Option("--visible", metavar="PATH", help="With --sandbox: can be read, beside /usr."),
+]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME[=VALUE]", help="With --sandbox: a variable it has."),
+]
 
 
 def branch(
@@ -122,19 +138,27 @@ def branch(
     depth: Depth = None,
     no_commit: NoCommit = False,
     all_: All = False,
+    sandbox: Sandbox = False,
+    network: Network = None,
+    visible: Visible = None,
+    env: Variables = None,
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
 ) -> int:
     """Runs commands side by side, each on a copy of a folder of its own, and keeps one copy.
 
-    A command succeeds by the exit status 0, and may write a score on descriptor 3. It runs as you,
-    in no sandbox. BRANCHING_ATTEMPT is its number, BRANCHING_DEPTH its level, BRANCHING_FEEDBACK
-    what was said of failures before it. The exit status is 0 if a copy was kept.
+    A command succeeds by the exit status 0, and may write a score on descriptor 3. It runs as you;
+    with --sandbox apart from this machine, as agents do: it sees its copy of the folder, the
+    system's programs and what --visible names, and reaches no host but --network.
+
+    BRANCHING_ATTEMPT is its number, BRANCHING_DEPTH its level, BRANCHING_FEEDBACK what was said of
+    failures before it. The exit status is 0 if a copy was kept.
 
     Examples:
       evoq branch speculate -c "make fast" -c "make safe" --timeout 600
       evoq branch best-of-n -n 8 --evaluate "./score" -- ./improve
       evoq branch reflexion --critique "cat test.log" -- ./agent
+      evoq branch speculate -n 4 --sandbox --network api.example.org --env KEY -- ./agent
       evoq branch beam -n 4 --width 2 --depth 3 --evaluate "./score" -- ./improve
     """
     given = {
@@ -151,7 +175,9 @@ def branch(
         "--max-parallel": max_parallel,
     }
     _check(pattern, given, command, shells)
-
+    for name, value in (("--network", network), ("--visible", visible), ("--env", env)):
+        if value and not sandbox:
+            raise UsageError("has no effect without --sandbox", where=name, remedy="Add --sandbox.")
     options = _Options(
         [["/bin/sh", "-c", text] for text in shells] if shells else [list(command or ())],
         len(shells) if shells else n or _COPIES,
@@ -162,10 +188,37 @@ def branch(
     screen = Screen(json=as_json)
     return_to_the_shells_folder()
     try:
+        if sandbox:
+            options.terms["runner"] = _isolated(network or [], visible or [], env or [])
         outcome = _pattern(pattern, options)(folder)
     except (BranchingError, TimeoutError) as error:
         raise CommandError(str(error)) from error
     return _report(pattern, outcome, no_commit, screen)
+
+
+def _isolated(network: list[str], visible: list[str], variables: list[str]) -> IsolatedRunner:
+    """Returns where commands run apart.
+
+    Raises:
+      UsageError: A host, a path or a variable is none.
+      IsolationError: Nothing here keeps a command apart.
+    """
+    environment = {}
+    for text in variables:
+        name, given, value = text.partition("=")
+        if not given and name not in os.environ:
+            remedy = "Write NAME=VALUE, or export it."
+            raise UsageError("no such variable", where="--env", value=name, remedy=remedy)
+        environment[name] = value if given else os.environ[name]
+    for path in visible:
+        if not os.path.exists(path):
+            raise UsageError(
+                "no such file or folder", where="--visible", value=path, remedy="Correct the path."
+            )
+    if wrong := [host for host in network if not is_host(host)]:
+        remedy = "Write NAME, for HTTPS, or NAME:PORT."
+        raise UsageError("no host", where="--network", value=wrong[0], remedy=remedy)
+    return IsolatedRunner(visible=visible, hosts=network, environment=environment)
 
 
 def return_to_the_shells_folder() -> None:

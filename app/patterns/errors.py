@@ -47,3 +47,7 @@ class ProcessBranchError(BranchingError):
 
 class LimitError(ProcessBranchError):
     """The candidates of a pattern exceeded a limit of their group together."""
+
+
+class IsolationError(BranchingError):
+    """Nothing here keeps a candidate apart; the message says why and what to do."""

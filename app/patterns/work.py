@@ -34,19 +34,19 @@ class Work:
 
     Attributes:
       folders: It may change all of them.  A command starts in the first; callables get the paths.
+      home: A folder for what is not committed, which is removed with the branch; it may not exist.
       candidate: None for a comparison, which only evaluates.
       evaluate: Gives the score where the candidate succeeds.
       critique: Gives the error where it does not.
-      home: A folder for what is not committed, which is removed with the branch; it may not exist.
       seconds: After so many the pattern ends it; None for no limit.
       budget: What patterns inside the candidate may start, which only forks share; None for none.
     """
 
     folders: tuple[Path, ...]
+    home: Path
     candidate: Candidate | None = None
     evaluate: Callable[..., float] | Command | None = None
     critique: Critique | None = None
-    home: Path | None = None
     seconds: float | None = None
     budget: CandidateBudget | None = None
 

@@ -237,7 +237,7 @@ class Workspace:
                 counted.write(b".")
             try:
                 commit(self.storage, self.path, folder)
-            except OSError as error:
+            except (OSError, RecursionError) as error:
                 raise CommitError(f"branch {branch.name} of {self.path}: {error}") from error
         self._branches.remove(branch)
         # A branch that is still open shows the files of the old base through its overlay.

@@ -1,6 +1,5 @@
 """Runs whose children agents make: what enters, what is booked, and what ends an agent."""
 
-import json
 import math
 import os
 import socket
@@ -10,8 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +40,9 @@ from app.ports.protocols import Misconfigured, Stop, Stopped
 from tests.engine.conftest import new_run, table, with_process
 from tests.engine.executors import RecordedMessages, operator_replies
 from tests.engine.toy import DIGEST, problem
+from tests.model_endpoint import COMPLETION_TOKENS, PROMPT_TOKENS, Endpoint, serving
 
-TOKENS = 120
-"""Of each request of an agent, as the endpoint counts."""
+TOKENS = PROMPT_TOKENS + COMPLETION_TOKENS
 STEP = """
 import os, pathlib
 file = pathlib.Path({file!r})
@@ -98,38 +96,10 @@ def run_here(isolated: IsolatedCommand, stop: Stop) -> int:
     return status
 
 
-@dataclass
-class Endpoint:
-    """A model's endpoint: how often it was asked, and its address."""
-
-    asked: list[dict[str, Any]] = field(default_factory=list)
-    url: str = ""
-
-
 @pytest.fixture
 def endpoint() -> Iterator[Endpoint]:
-    found = Endpoint()
-
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *arguments: object) -> None: ...
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            found.asked.append(body)
-            usage = {"prompt_tokens": TOKENS - 20, "completion_tokens": 20}
-            text = json.dumps({"choices": [], "usage": usage}).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    found.url = f"http://127.0.0.1:{server.server_port}/v1"
-    yield found
-    server.shutdown()
-    server.server_close()
+    with serving() as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)
@@ -325,7 +295,7 @@ def test_agents_never_take_more_than_the_budget_of_their_run(
     assert "budget of 1500 tokens spent" in run.reason
     assert 2 * TOKENS < run.tokens <= 1_500
     assert run.proposals < 9
-    assert all(0 < body["max_tokens"] <= 100 and "n" not in body for body in endpoint.asked)
+    assert all(0 < body["max_tokens"] <= 100 and "n" not in body for body in endpoint.bodies)
 
 
 def test_an_agent_has_its_draft_measured(ctx: Context) -> None:

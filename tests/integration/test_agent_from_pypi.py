@@ -3,9 +3,6 @@
 import json
 import os
 import shutil
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.replies.agent import read_agent
 from app.domain.source.edits import summary
+from tests.model_endpoint import Endpoint, serving
 
 PROGRAM = Program.of_files({"src/a.py": "LIMIT = 1\n", "src/b.py": "y = 1\n"})
 COMMANDS = [
@@ -40,54 +38,31 @@ def mini() -> Path:
     return Path(named)
 
 
-@pytest.fixture
-def scripted() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Returns the address of a model that calls `bash` with `COMMANDS`, and what it was asked."""
-    asked: list[dict[str, Any]] = []
+class Scripted(Endpoint):
+    """A model that calls `bash` with `COMMANDS`, one after the other."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *arguments: object) -> None: ...
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            command = COMMANDS[min(len(asked), len(COMMANDS) - 1)]
-            asked.append(body)
-            call = {
-                "id": f"call_{len(asked)}",
-                "type": "function",
-                "function": {"name": "bash", "arguments": json.dumps({"command": command})},
-            }
-            message = {"role": "assistant", "content": "Next step.", "tool_calls": [call]}
-            text = json.dumps(
-                {
-                    "id": "x",
-                    "object": "chat.completion",
-                    "created": 0,
-                    "model": body["model"],
-                    "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
-                    "usage": {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": 60},
-                }
-            ).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1", asked
-    server.shutdown()
-    server.server_close()
+    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        command = COMMANDS[min(len(self.asked), len(COMMANDS) - 1)]
+        call = {
+            "id": f"call_{len(self.asked)}",
+            "type": "function",
+            "function": {"name": "bash", "arguments": json.dumps({"command": command})},
+        }
+        message = {"role": "assistant", "content": "Next step.", "tool_calls": [call]}
+        return {
+            "id": "x",
+            "object": "chat.completion",
+            "created": 0,
+            "model": body["model"],
+            "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+            "usage": {"prompt_tokens": 50, "completion_tokens": 10, "total_tokens": 60},
+        }
 
 
 @pytest.mark.timing
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_mini_swe_agent_makes_a_child(
-    mini: Path, scripted: tuple[str, list[dict[str, Any]]]
-) -> None:
-    url, asked = scripted
+def test_mini_swe_agent_makes_a_child(mini: Path) -> None:
     command = AgentCommand(
         (
             *(str(mini), "--yolo", "--exit-immediately", "--cost-limit", "0"),
@@ -98,12 +73,15 @@ def test_mini_swe_agent_makes_a_child(
         visible=(str(mini.parents[1]),),
         environment={"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors"},
     )
-    agent = AgentModel(command, run_isolated, upstream=Upstream(url, "scripted", "sk-secret"))
-    prompt = Prompt("", "Raise the limit.", role=Role.AGENT, program=PROGRAM)
-    [reply] = agent.complete([prompt])
+    with serving(Scripted) as endpoint:
+        agent = AgentModel(
+            command, run_isolated, upstream=Upstream(endpoint.url, "scripted", "sk-secret")
+        )
+        prompt = Prompt("", "Raise the limit.", role=Role.AGENT, program=PROGRAM)
+        [reply] = agent.complete([prompt])
     made = read_agent(reply, PROGRAM, EditRules(evolve=("src/*.py",)), summary)
     assert isinstance(made, Offspring), reply.text
     assert made.program.focused("src/a.py").source == "LIMIT = 20\n"
-    assert len(asked) == len(COMMANDS)
-    assert "Raise the limit." in json.dumps(asked[0]["messages"])
+    assert len(endpoint.asked) == len(COMMANDS)
+    assert "Raise the limit." in json.dumps(endpoint.bodies[0]["messages"])
     assert (reply.prompt_tokens, reply.completion_tokens) == (150, 30)

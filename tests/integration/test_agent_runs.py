@@ -15,8 +15,8 @@ from app.domain.program import Program
 from app.ports.protocols import Misconfigured
 from tests.integration.cli import Evoq
 from tests.integration.conftest import not_drawn
-from tests.integration.test_agents import processes_with
 from tests.integration.test_cli_run import SECONDS, await_line, ends_at_exactly, started
+from tests.integration.test_isolated_commands import processes_with
 from tests.integration.worker_double import until
 
 AGENT = """\

@@ -24,18 +24,17 @@ from app.adapters.isolated import (
 )
 from app.adapters.sandbox.bundle import ENVIRONMENT
 from app.adapters.sandbox.isolated_command import run_isolated
-from app.adapters.sandbox.relay import PROXIES, Place, Relay, place_of
+from app.adapters.sandbox.relay import CERTIFICATES, PROXIES, Place, Relay, place_of
 from app.domain.secrets import redacted
 from app.ports.protocols import Misconfigured, Unavailable
 
 _ALWAYS = ("numpy", "scipy")
 """Packages that the default image has, too."""
-_LIMITS = CommandLimits()
+_LIMITS = CommandLimits(8192, 8 << 30, 20 << 30, 1024, 512)
 _LINES_KEPT, _LOG_BYTES = 100, 32 << 20
 _DEFAULT_INDEX = (
     "from pip._internal.models.index import PyPI as i; print(i.simple_url, i.file_storage_domain)"
 )
-_CERTIFICATES = ("/etc/ssl", "/etc/pki")
 _FROM_ENVIRONMENT = ("PATH", "HOME", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE")
 _PREFIXES = ("PIP_", "XDG_", "REQUESTS_")
 _PASSED_ON = ("SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
@@ -166,7 +165,7 @@ class Installation:
             addresses=dict.fromkeys(PROXIES, "{address}"),
             serve=relay.serve,
             show=output.add,
-            readable=(*_CERTIFICATES, *_local_paths(pip)),
+            readable=(*CERTIFICATES, *_local_paths(pip)),
             limits=_LIMITS,
             unisolated=self._unisolated,
         )

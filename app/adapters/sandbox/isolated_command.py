@@ -165,7 +165,8 @@ class _Running:
             elif shutil.disk_usage(folders[0]).free < _LEAST_FREE_BYTES:
                 self._overdue = f"the disk of {folders[0]} is full"
             elif _bytes_below(folders, most) > most:
-                self._overdue = f"it wrote more than {self._isolated.limits.all_bytes >> 20} MiB"
+                mib = self._isolated.limits.all_bytes >> 20
+                self._overdue = f"it wrote more than {mib} MiB, or nested folders too deep"
             if self._overdue:
                 _end(group)
                 return
@@ -174,8 +175,8 @@ class _Running:
 def _bytes_below(folders: Sequence[Path], most: float = math.inf) -> int:
     """Returns the bytes below folders, or a number above `most`.
 
-    Each file counts as a block at least, since a machine has a bounded number of them; and so does
-    a path that is too long to be followed, below which anything may be.
+    Each file counts as a block at least, since a machine has a bounded number of them; folders that
+    are nested too deep to be read count as too much, since anything may be in them.
     """
     total, unreadable = 0, dict[str, OSError]()
     for folder in folders:

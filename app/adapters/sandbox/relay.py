@@ -4,7 +4,7 @@ import contextlib
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from app.adapters.proxies import Proxy, proxy_of
@@ -14,6 +14,8 @@ Place = tuple[str, int]
 
 PROXIES = ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")
 """Variables that name a proxy to a command."""
+CERTIFICATES = ("/etc/ssl", "/etc/pki")
+"""Where a command finds the certificates that it trusts."""
 _PORTS = {"http": 80, "https": 443}
 _MOST_HEAD_BYTES = 65_536
 _MOST_CONNECTIONS = 64
@@ -30,18 +32,6 @@ def place_of(url: str) -> Place | None:
     except ValueError:
         return None
     return (parts.hostname.lower(), port) if parts.hostname and port else None
-
-
-def places_of_hosts(hosts: Iterable[str]) -> frozenset[Place]:
-    """Returns the places of hosts, each `name`, for HTTPS, or `name:port`.
-
-    Raises:
-      ValueError: One is neither.
-    """
-    found = {host: place_of(f"https://{host}") for host in hosts}
-    if wrong := [host for host, place in found.items() if place is None or "/" in host]:
-        raise ValueError(f"{wrong[0]!r} is no host; write NAME or NAME:PORT")
-    return frozenset(place for place in found.values() if place is not None)
 
 
 class Relay:

@@ -32,9 +32,7 @@ from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
 PREFIX = "evoq-agent-"
 """Of the names of the folders of agents, in the temporary directory."""
 _OUTPUT_BYTES = 20_000
-_LIMITS = CommandLimits(
-    memory_mib=4096, file_bytes=256 << 20, all_bytes=1 << 30, open_files=1024, processes=256
-)
+_LIMITS = CommandLimits()
 _REMEDY = (
     f"An agent needs namespaces of its own: {NAMESPACES.format('the worker')}; or leave `agent` "
     "out of search.operators"
