@@ -7,7 +7,6 @@ path, its task from a ConfigMap, and prints its answer on its log.
 import json
 import os
 import re
-import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -15,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 
-from app.adapters.kubernetes.connection import Cluster, NotThere, QuotaExceeded
+from app.adapters.kubernetes.connection import Cluster, NotThere, QuotaExceeded, connect
 from app.adapters.kubernetes.endings import EndKind
 from app.adapters.kubernetes.jobs import JobEnd, Jobs, StartedJob
 from app.adapters.kubernetes.manifests import (
@@ -38,7 +38,6 @@ from app.patterns.work import Work, read_answer
 from app.patterns.workspace import Workspace
 from app.ports.protocols import Stopped, Unavailable
 
-MOUNT = "/mnt/branchfs"
 NETWORK = "branches"
 """Value of the label `evoqueue.network` of candidates, which network policies may choose by."""
 _ARCHIVE = "worker.pyz"
@@ -57,11 +56,12 @@ class JobsRunner:
     same group, folder and candidates adopts the Jobs that run and those that have ended.
 
     Args:
-      cluster: Where Jobs run; see `app.adapters.kubernetes.connection.connect`.
       claim: Name of a PersistentVolumeClaim with the access mode ReadWriteMany.
       image: Has Python, of the version of this one where candidates are callables.
       mount: Where this machine has the volume of the claim; the folder of a pattern lies below.
       group: Names the Jobs, as a label; "" makes a name.
+      namespace: Where Jobs run; "" for that of this pod, or of the kubeconfig's context.
+      cluster: The same with its API server; None for the one around this process, or of KUBECONFIG.
       resources, environment, secrets, placement: Of each container.
       user: Numeric id of its user; None for that of this process, who owns the branches.
       seconds: Longest time of a candidate whose pattern has no timeout.
@@ -71,15 +71,16 @@ class JobsRunner:
 
     def __init__(
         self,
-        cluster: Cluster,
         *,
         claim: str,
         image: str,
-        mount: str | Path = MOUNT,
+        mount: str | Path = "/mnt/branchfs",
         group: str = "",
+        namespace: str = "",
+        cluster: Cluster | None = None,
         resources: Resources = Resources(),  # noqa: B008  frozen
         environment: Mapping[str, str] | None = None,
-        secrets_of: tuple[SecretVariable, ...] = (),
+        secrets: tuple[SecretVariable, ...] = (),
         placement: Placement = Placement(),  # noqa: B008  frozen
         user: int | None = None,
         seconds: float = 3600.0,
@@ -90,23 +91,24 @@ class JobsRunner:
 
         Raises:
           ValueError: The group is no label.
+          Misconfigured: No cluster is known here, or the package `kubernetes` is missing.
         """
         if group and not _LABEL.fullmatch(group):
             raise ValueError(
                 f"the group {group!r} is no label of Kubernetes: at most 63 letters, digits, "
                 f"`.`, `_` and `-`, the first and last a letter or digit"
             )
-        self.group, self._named = group or f"branches-{secrets.token_hex(4)}", bool(group)
+        self.group, self._named = group or f"branches-{token_hex(4)}", bool(group)
         self._claim, self._mount = claim, Path(mount).resolve()
-        self._cluster = cluster
-        self._jobs = Jobs(cluster, owner=self.group, group="branches")
+        self._cluster = cluster or connect(namespace=namespace)
+        self._jobs = Jobs(self._cluster, owner=self.group, group="branches")
         home = {"HOME": "/tmp", "TMPDIR": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"}
         self._spec = JobSpec(
             image=image,
             command=("python", f"{os.path.dirname(worker.TASK)}/{_ARCHIVE}", worker.TASK),
             files_path=os.path.dirname(worker.TASK),
             environment={**home, **(environment or {})},
-            secrets=secrets_of,
+            secrets=secrets,
             scratch=(Scratch("/tmp", scratch_mib),),
             resources=resources,
             placement=placement,

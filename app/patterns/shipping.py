@@ -122,6 +122,7 @@ def read(document: Mapping[str, Any], folders: tuple[Path, ...]) -> Work:
         parts = _unpickled(document)
     return Work(
         folders=folders,
+        home=folders[0].parent / "home",
         seconds=document["seconds"],
         budget=None if budget is None else CandidateBudget(budget),
         **parts,
