@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from app.config.section import Owner, fields_of, variable_of
-from app.config.settings import SECTIONS, Settings, owner_of
+from app.config.settings import OF_PROCESSES, SECTIONS, Settings, owner_of
 
 ROOT = Path(__file__).parents[1]
 TEXT = ROOT / "infra" / "settings.md.in"
@@ -85,8 +85,15 @@ def _tables() -> dict[str, str]:
     of_a_process = [
         row(variable_of(name), field, own.get(name, ""))
         for name, field in Settings.model_fields.items()
-        if name not in SECTIONS
+        if name not in {**SECTIONS, **OF_PROCESSES}
     ]
+    for name, section in OF_PROCESSES.items():
+        meanings = docstrings(section)
+        rows = [
+            row(variable_of(f"{name}.{one}"), field, meanings.get(one, ""))
+            for one, field in fields_of(section).items()
+        ]
+        tables[name] = _table(rows, owned=False)
     return {**tables, OF_A_PROCESS: _table(of_a_process, owned=False)}
 
 

@@ -17,7 +17,7 @@ from app.config.foreign_names import ForeignName, foreign_names_of, foreign_vari
 from app.config.models import ModelSettings
 from app.config.places import VARIABLES, places
 from app.config.section import fields_of, variable_of
-from app.config.settings import SECTIONS, SETTINGS, Settings
+from app.config.settings import OF_PROCESSES, SECTIONS, SETTINGS, Settings
 from app.domain.problem import Limits
 
 PREFIX = "EVOQ_"
@@ -288,8 +288,9 @@ def _known_keys() -> list[str]:
 
 
 def _known_variables() -> list[str]:
-    plain = [name for name in Settings.model_fields if name not in SECTIONS]
-    return [variable_of(name) for name in (*plain, *_OTHER_VARIABLES, *SETTINGS)]
+    plain = [name for name in Settings.model_fields if name not in {**SECTIONS, **OF_PROCESSES}]
+    own = [f"{name}.{one}" for name, form in OF_PROCESSES.items() for one in fields_of(form)]
+    return [variable_of(name) for name in (*plain, *own, *_OTHER_VARIABLES, *SETTINGS)]
 
 
 def _of_settings(loaded: object) -> bool:

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.config.cluster import KubernetesSettings
 from app.config.models import ModelSettings
 from app.config.section import Owner, Section, fields_of
 from app.domain.prompting.rules import PromptRules
@@ -96,10 +97,10 @@ class QueueSettings(Section, Caps):
 class SandboxSettings(Section):
     """How programs are isolated."""
 
-    backend: Annotated[Literal["auto", "process", "docker"], Owner.WORKER] = "auto"
-    """Isolation of programs: `docker` (containers), `process` (child processes), or `auto`:
-    containers where a Docker engine answers, else child processes, unless the worker may open the
-    engine's socket."""
+    backend: Annotated[Literal["auto", "process", "docker", "kubernetes"], Owner.WORKER] = "auto"
+    """Isolation of programs: `docker` (containers), `process` (child processes), `kubernetes` (a
+    Job for each trial), or `auto`: containers where a Docker engine answers, else child processes,
+    unless the worker may open the engine's socket."""
     mode: Annotated[Literal["guarded", "compatible"] | None, BY_MEASUREMENTS] = None
     """Whether evaluator and program are separate processes (`guarded`) or one (`compatible`).
     Without a value, the problem decides."""
@@ -246,6 +247,10 @@ SETTINGS: Mapping[str, FieldInfo] = {
 """Every setting of those classes, by dotted key."""
 
 
+OF_PROCESSES: Mapping[str, type] = {"kubernetes": KubernetesSettings}
+"""Sections that no run has: each process reads its own from its environment."""
+
+
 def setting_of(name: str) -> str:
     """Returns the setting that a dotted key names, or names a part of."""
     return ".".join(name.split(".")[:2])
@@ -301,6 +306,7 @@ class Settings(BaseSettings):
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
     queue: QueueSettings = QueueSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
     dashboard_token: SecretStr | None = None
     """Token that a dashboard asks for. Without a value, a random one for each start."""
     dashboard_hosts: str = ""

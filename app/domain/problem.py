@@ -142,6 +142,8 @@ class Job:
       game: The limits of each player, where the function is a game; only in guarded mode.
       watch: Receives the moves of a game so far, again and again while it is played, as texts that
         nobody has checked; None: nobody watches.  It must not raise.
+      ticket: Names the work within its ledger, so that whoever takes it over may find what runs
+        already; "" for work that nobody takes over.
     """
 
     evaluator: Evaluator
@@ -155,6 +157,7 @@ class Job:
     game: GameLimits | None = None
     folder: Folder | None = None
     watch: Callable[[Sequence[str]], None] | None = None
+    ticket: str = ""
 
 
 @dataclass(frozen=True, slots=True)

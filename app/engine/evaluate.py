@@ -146,7 +146,8 @@ def evaluate_trial(ctx: Context, run: Run, trial: LeasedTrial, stop: Stop) -> Tr
     job = problem.prepare(measured, trial.programs)
     seed = (job.seed + trial.trial.repetition) % 2**32
     watch = partial(ctx.process.show_moves, trial.id) if job.game else None
-    job = replace(job, seed=seed, reuse=run.rules.search.reuse, watch=watch)
+    ticket = f"{run.id} {trial.id}"
+    job = replace(job, seed=seed, reuse=run.rules.search.reuse, watch=watch, ticket=ticket)
     stage, attempt = trial.trial.stage, trial.attempt
     with ctx.tracing.span("evaluate", run, trials=[trial.id], stage=stage, attempt=attempt) as note:
         try:

@@ -6,15 +6,22 @@ copy of a program or a result stays in the memory that later programs are forked
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import struct
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
 _LENGTHS = struct.Struct(">IQ")
 HEADER_BYTES = _LENGTHS.size
 _CHUNK = 1 << 20
+LINE = b"@@EVOQ"
+"""Begins a frame that is a line of a log: the mark follows, then the compressed frame in base64."""
+
+_lines: dict[int, bytes] = {}
+"""Descriptors of logs, with the beginning of each line."""
 
 
 def pack_lengths(header: bytes, raw_bytes: int) -> bytes:
@@ -51,8 +58,18 @@ def read_header(fd: int) -> tuple[dict[str, Any], int] | None:
     return json.loads(header), raw_bytes
 
 
+def write_as_lines(fd: int, mark: str) -> None:
+    """Has every later frame of a descriptor written as a line of text."""
+    _lines[fd] = b"%s %s " % (LINE, mark.encode())
+
+
 def write_frame(fd: int, header: dict[str, Any], raw: Sequence[memoryview] = ()) -> None:
     text = json.dumps(header).encode()
+    if fd in _lines:
+        frame = pack_lengths(text, sum(len(part) for part in raw)) + text + b"".join(raw)
+        line = base64.b64encode(zlib.compress(frame, 1))
+        write_all(fd, memoryview(b"%s%s\n" % (_lines[fd], line)))
+        return
     write_all(fd, memoryview(pack_lengths(text, sum(len(part) for part in raw)) + text))
     for part in raw:
         write_all(fd, part)

@@ -117,7 +117,7 @@ class SandboxLayout:
         return self.first_uid + 1 + number % (self.uid_count - 1) if self.uid_count else os.getuid()
 
 
-def in_container(memory_counter: int, offset: int) -> SandboxLayout:
+def in_container(memory_counter: int, offset: int, *, network_closed: bool) -> SandboxLayout:
     """Returns the layout of a hardened container, which the engine has isolated.
 
     Its identities are no other container's, although nothing in it can see another: the kernel
@@ -127,7 +127,7 @@ def in_container(memory_counter: int, offset: int) -> SandboxLayout:
     return SandboxLayout(
         evaluator="/sandbox/eval/files", work="/sandbox/work", rpc="/sandbox/rpc",
         library="/sandbox/eval/library", shared_places=("/tmp", SHARED_MEMORY, "/dev/mqueue"),
-        identities=UIDS, own_processes=True, own_root=True, network_closed=True,
+        identities=UIDS, own_processes=True, own_root=True, network_closed=network_closed,
         in_container=True, own_files=True, memory_counter=memory_counter,
         first_uid=first, uid_count=count,
     )  # fmt: skip

@@ -59,6 +59,8 @@ _PRELOADED = (
     "statistics", "string", "tempfile", "time", "traceback", "typing", "zlib",
 )  # fmt: skip
 _PACKAGE = "evoq_harness"
+_CONTAINED = "container", "pod"
+"""Kinds of sandboxes that something else has isolated; a pod has a network all the same."""
 _ENTERED = "entered"
 """Kind of a sandbox whose process has isolated itself."""
 _UNBOUNDED, _WRITABLE = "unbounded", "writable"
@@ -66,15 +68,18 @@ _UNISOLATED, _ENGINE = "unisolated", "engine"
 """Why a sandbox refuses to serve: the worker knows the words."""
 
 
-def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool) -> None:
+def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool, mark: str = "") -> None:
     """Serves the worker on this process's standard streams.
 
     Args:
       modules: Path under the harness's directory to source text, for the evaluator's stub.
       codes: Those that this interpreter has imported, or could, compiled.
       known: Whether the worker had them compiled; if not, a container's answer returns them.
+      mark: The word that begins each frame where standard output is a log; "" for a stream.
     """
     host = _take_standard_streams()
+    if mark:
+        frames.write_as_lines(host[1], mark)
     received = frames.read_header(host[0])
     if received is None:
         return
@@ -90,7 +95,7 @@ def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool) -> No
     started = evaluator_process.start(layout, boot["mode"], host[0], filters)
     limits.set_environment(confine.program_environment(layout, layout.work))
     answer = _import_report(started, host[0], layout, time.monotonic() + boot["boot_seconds"])
-    if boot["kind"] != "container" and not boot["unbounded_processes"]:
+    if boot["kind"] not in _CONTAINED and not boot["unbounded_processes"]:
         if not layout.bounded_by:
             answer = {"refused": _UNBOUNDED}
         elif not _files_bounded(layout):
@@ -171,7 +176,7 @@ def _prepare(
     fork_filter = ForkFilter(file_modes.CALLS if layout.identities == ONE else ())
     layout.bounded_by = probes.bound_of_processes(layout, fork_filter)
     # gVisor's kernel supports neither way to bound processes.
-    if boot["kind"] == "container" and not layout.bounded_by:
+    if boot["kind"] in _CONTAINED and not layout.bounded_by:
         layout.bounded_by = MEASURED
     limited = probes.limits_hold(layout)
     if layout.own_root:
@@ -290,9 +295,10 @@ def _filters(
 
 
 def _layout(boot: dict[str, Any]) -> SandboxLayout:
-    if boot["kind"] == "container":
+    if boot["kind"] in _CONTAINED:
         counter = processes.open_counter(processes.IN_A_CONTAINER, boot["memory_bytes"])
-        return in_container(counter, int(boot["offset"]))
+        closed = boot["kind"] != "pod"
+        return in_container(counter, int(boot["offset"]), network_closed=closed)
     # Opened while the machine's files are visible, and used after they are not.
     counter = processes.open_counter(tuple(boot["counters"]), boot["memory_bytes"])
     home = os.path.dirname(os.path.dirname(boot["interpreter"]))

@@ -3,10 +3,15 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
+from urllib.parse import urlencode
+
+from urllib3 import BaseHTTPResponse, PoolManager, Timeout
+from urllib3.exceptions import HTTPError
 
 from app.adapters.kubernetes.manifests import Document
 from app.ports.protocols import Misconfigured, Unavailable
@@ -20,11 +25,27 @@ _WATCH_SECONDS = 60
 """After which the server ends a watch, which goes on from where it was: a connection that broke
 without a word is noticed then."""
 _RETRYING_SECONDS, _PAUSE_SECONDS = 10.0, 0.25
-_LOG_BYTES = 64 << 20
+_ANSWER_BYTES = 64 << 20
+_CONNECTIONS = 64
+_NOTHING: Mapping[str, str] = {}
+_PATHS = {
+    "jobs": "/apis/batch/v1/namespaces/{namespace}/jobs",
+    "pods": "/api/v1/namespaces/{namespace}/pods",
+    "configmaps": "/api/v1/namespaces/{namespace}/configmaps",
+    "events": "/api/v1/namespaces/{namespace}/events",
+}
+_NEEDED = (
+    *((verb, "batch", "jobs") for verb in ("create", "get", "list", "watch", "delete")),
+    ("create", "", "configmaps"),
+    ("list", "", "pods"),
+    ("watch", "", "pods"),
+    ("get", "", "pods/log"),
+    ("list", "", "events"),
+)
 _RULES = (
-    "It needs a Role in the namespace {namespace} with the verbs create, get, list, watch and "
-    "delete for `jobs` (batch) and `configmaps`, get, list and watch for `pods`, get for "
-    "`pods/log`, and list for `events`; docs/sandbox.md has the manifest"
+    "It needs a Role in the namespace {namespace}: create, get, list, watch and delete for `jobs` "
+    "of the group `batch`, create for `configmaps`, list and watch for `pods`, get for `pods/log`, "
+    "list for `events`; docs/sandbox.md has the manifest"
 )
 
 
@@ -55,39 +76,42 @@ class Listed:
 class Cluster:
     """A namespace of a cluster.  Requests that fail on the way are repeated for ten seconds.
 
+    Requests are made here, and not by the package's classes for each kind: their import takes five
+    seconds of a processor and 100 MiB.
+
     Attributes:
       namespace: Where all Jobs are.
       server: The address of the API server.
     """
 
-    def __init__(self, client: Any, namespace: str) -> None:
-        """Wraps a `kubernetes.client.ApiClient`; see `connect`."""
-        from kubernetes.client import BatchV1Api, CoreV1Api
+    def __init__(self, settings: Any, namespace: str) -> None:
+        """Wraps a `kubernetes.client.Configuration`; see `connect`."""
+        from kubernetes.client.rest import RESTClientObject
 
         self.namespace = namespace
-        self.server = str(client.configuration.host)
-        self._batch: Any = BatchV1Api(client)
-        self._core: Any = CoreV1Api(client)
+        self.server = str(settings.host)
+        self._settings = settings
+        self._pool: PoolManager = RESTClientObject(settings).pool_manager
 
     def create_job(self, document: Document) -> Document:
         """Raises Exists if there is one of the name, and QuotaExceeded."""
-        return self._ask(self._batch.create_namespaced_job, body=document)
+        return self._ask("POST", _PATHS["jobs"], body=document)
 
     def create_config_map(self, document: Document) -> Document:
         """Raises Exists if there is one of the name, and QuotaExceeded."""
-        return self._ask(self._core.create_namespaced_config_map, body=document)
+        return self._ask("POST", _PATHS["configmaps"], body=document)
 
     def read_job(self, name: str) -> Document:
         """Raises NotThere."""
-        return self._ask(self._batch.read_namespaced_job, name)
+        return self._ask("GET", f"{_PATHS['jobs']}/{name}")
 
     def delete_job(self, name: str) -> None:
         """Deletes a Job with its pods and files, which it does not wait for; raises NotThere."""
-        self._ask(self._batch.delete_namespaced_job, name, propagation_policy="Background")
+        self._ask("DELETE", f"{_PATHS['jobs']}/{name}", {"propagationPolicy": "Background"})
 
     def listed(self, kind: Kind, selector: str) -> Listed:
         """Returns the objects whose labels a selector matches."""
-        found = self._ask(self._lister(kind), label_selector=selector)
+        found = self._ask("GET", _PATHS[kind], {"labelSelector": selector})
         return Listed(found["items"], found["metadata"]["resourceVersion"])
 
     def watch(self, kind: Kind, selector: str, version: str) -> Iterator[Document]:
@@ -97,128 +121,143 @@ class Cluster:
           Expired: The version is too old.
           Unavailable: The connection broke; it is not repeated.
         """
-        response = self._once(
-            self._lister(kind),
-            label_selector=selector,
-            resource_version=version,
-            watch=True,
-            allow_watch_bookmarks=True,
-            timeout_seconds=_WATCH_SECONDS,
-            _request_timeout=(_CONNECT_SECONDS, _WATCH_SECONDS + _ANSWER_SECONDS),
-        )
-        try:
+        query = {
+            "labelSelector": selector,
+            "resourceVersion": version,
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_SECONDS),
+        }
+        silence_seconds = _WATCH_SECONDS + _ANSWER_SECONDS
+        response = self._send("GET", _PATHS[kind], query, seconds=silence_seconds)
+        with closing(response):
             for line in _lines(response):
                 event: Document = json.loads(line)
                 if event["type"] == "ERROR":
                     self._refuse(event["object"].get("code", 500), event["object"])
                 yield event
-        finally:
-            response.close()
 
     def log(self, pod: str, lines: int) -> bytes:
         """Returns the last lines of a pod's output; raises NotThere."""
-        response = self._patiently(
-            lambda: self._once(
-                self._core.read_namespaced_pod_log,
-                pod,
-                tail_lines=lines,
-                _request_timeout=(_CONNECT_SECONDS, _ANSWER_SECONDS),
-            )
-        )
-        try:
-            read: bytes = response.read(_LOG_BYTES)
-        except _broken() as error:
-            raise Unavailable(f"the log of the pod {pod} broke off: {error}") from error
-        finally:
-            response.close()
-        return read
+        path = f"{_PATHS['pods']}/{pod}/log"
+        return self._patiently("GET", path, {"tailLines": str(lines)})
+
+    def forbidden(self) -> list[str]:
+        """Returns what this process may not do here of all that Jobs need, such as "watch pods"."""
+        return [
+            f"{verb} {resource}"
+            for verb, group, resource in _NEEDED
+            if not self._may(verb, group, resource)
+        ]
+
+    def _may(self, verb: str, group: str, resource: str) -> bool:
+        kind, _, sub = resource.partition("/")
+        wanted = {"namespace": self.namespace, "verb": verb, "group": group, "resource": kind}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {**wanted, "subresource": sub}},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return bool(self._ask("POST", path, body=review)["status"]["allowed"])
 
     def events(self, uid: str) -> list[Document]:
         """Returns the events about an object."""
-        selector = f"involvedObject.uid={uid}"
-        found: list[Document] = self._ask(
-            self._core.list_namespaced_event, field_selector=selector
-        )["items"]
+        selector = {"fieldSelector": f"involvedObject.uid={uid}"}
+        found: list[Document] = self._ask("GET", _PATHS["events"], selector)["items"]
         return found
 
-    def _lister(self, kind: Kind) -> Callable[..., Any]:
-        if kind == "jobs":
-            return self._batch.list_namespaced_job  # type: ignore[no-any-return]  # generated code
-        return self._core.list_namespaced_pod  # type: ignore[no-any-return]  # generated code
-
-    def _ask(self, method: Callable[..., Any], *arguments: str, **options: object) -> Document:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] = _NOTHING,
+        body: Document | None = None,
+    ) -> Document:
         """Returns the answer to a request."""
+        answer: Document = json.loads(self._patiently(method, path, query, body))
+        return answer
 
-        def attempt() -> Document:
-            response = self._once(
-                method, *arguments, _request_timeout=(_CONNECT_SECONDS, _ANSWER_SECONDS), **options
-            )
-            try:
-                answer: Document = json.loads(response.read())
-            except _broken() as error:
-                raise Unavailable(f"the API server {self.server} broke off: {error}") from error
-            except ValueError as error:
-                raise Unavailable(f"the API server {self.server} sent no JSON: {error}") from error
-            finally:
-                response.close()
-            return answer
-
-        answered: Document = self._patiently(attempt)
-        return answered
-
-    def _patiently(self, attempt: Callable[[], Any]) -> Any:
+    def _patiently(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] = _NOTHING,
+        body: Document | None = None,
+    ) -> bytes:
         """Repeats a request that may be sent twice: names make each of them idempotent."""
         deadline, pause = time.monotonic() + _RETRYING_SECONDS, _PAUSE_SECONDS
         while True:
             try:
-                return attempt()
+                with closing(self._send(method, path, query, body)) as response:
+                    return response.read(_ANSWER_BYTES)
             except (Misconfigured, QuotaExceeded):
                 raise
-            except Unavailable:
+            except (Unavailable, HTTPError, OSError) as error:
                 if time.monotonic() + pause > deadline:
-                    raise
+                    if isinstance(error, Unavailable):
+                        raise
+                    raise Unavailable(f"the API server {self.server} broke off: {error}") from error
             time.sleep(pause)
             pause *= 2
 
-    def _once(self, method: Callable[..., Any], *arguments: str, **options: object) -> Any:
-        from kubernetes.client.exceptions import ApiException
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Document | None = None,
+        seconds: float = _ANSWER_SECONDS,
+    ) -> BaseHTTPResponse:
+        """Returns the answer to a request, not yet read.
 
-        names = (*arguments, self.namespace)
+        Args:
+          method: GET, POST or DELETE.
+          path: With `{namespace}` for the namespace.
+          query: What follows the path.
+          body: The document that is sent.
+          seconds: Longest silence of the server.
+        """
+        # A token is renewed here when it has expired.
+        known = self._settings.auth_settings().values()
+        headers = {each["key"]: each["value"] for each in known if each["in"] == "header"}
+        address = f"{self.server}{path.format(namespace=self.namespace)}?{urlencode(query)}"
+        text = None if body is None else json.dumps(body)
         try:
-            return method(*names, _preload_content=False, **options)
-        except ApiException as error:
-            try:
-                status = json.loads(error.body or "{}")
-            except ValueError:
-                status = {"message": str(error.body)}
-            self._refuse(error.status or 0, status, error)
-        except _broken() as error:
+            response = self._pool.request(
+                method, address, body=text, preload_content=False, retries=False,
+                headers={**headers, "Content-Type": "application/json"},
+                timeout=Timeout(connect=_CONNECT_SECONDS, read=seconds),
+            )  # fmt: skip
+            if response.status >= 300:
+                with closing(response):
+                    self._refuse(response.status, _status(response.read(_ANSWER_BYTES)))
+        except (HTTPError, OSError) as error:
             raise Unavailable(f"the API server {self.server} does not answer: {error}") from error
+        return response
 
-    def _refuse(self, code: int, status: Document, error: Exception | None = None) -> None:
+    def _refuse(self, code: int, status: Document) -> NoReturn:
         """Raises what a status of the API server means."""
         message = str(status.get("message") or status.get("reason") or f"status {code}")
         if code == 404:
-            raise NotThere(message) from error
+            raise NotThere(message)
         if code == 409:
-            raise Exists(message) from error
+            raise Exists(message)
         if code == 410:
-            raise Expired(message) from error
+            raise Expired(message)
         if code == 403 and "exceeded quota" in message:
-            raise QuotaExceeded(message) from error
+            raise QuotaExceeded(message)
         if code == 401:
             raise Misconfigured(
                 f"the API server {self.server} does not know who asks: {message}. Renew the "
                 f"credentials of the kubeconfig, or mount the service account's token"
-            ) from error
+            )
         if code == 403:
             rules = _RULES.format(namespace=self.namespace)
-            raise Misconfigured(
-                f"the API server {self.server} refuses: {message}. {rules}"
-            ) from error
+            raise Misconfigured(f"the API server {self.server} refuses: {message}. {rules}")
         if code in (400, 422):
-            raise Misconfigured(f"the API server {self.server} refuses: {message}") from error
-        raise Unavailable(f"the API server {self.server}: {message}") from error
+            raise Misconfigured(f"the API server {self.server} refuses: {message}")
+        raise Unavailable(f"the API server {self.server}: {message}")
 
 
 def connect(kubeconfig: str = "", context: str = "", namespace: str = "") -> Cluster:
@@ -260,18 +299,20 @@ def connect(kubeconfig: str = "", context: str = "", namespace: str = "") -> Clu
             f"no Kubernetes cluster: {place} cannot be used: {error}. Name a file with "
             f"KUBECONFIG, or run in a pod with a service account"
         ) from error
-    settings.connection_pool_maxsize = 64
-    settings.retries = False
-    return Cluster(client.ApiClient(settings), namespace or found or "default")
+    settings.connection_pool_maxsize = _CONNECTIONS
+    return Cluster(settings, namespace or found or "default")
 
 
-def _broken() -> tuple[type[Exception], ...]:
-    from urllib3.exceptions import HTTPError
+def _status(body: bytes) -> Document:
+    """Returns the status that a refusal brings, or what it says in another form."""
+    try:
+        status = json.loads(body)
+    except ValueError:
+        status = None
+    return status if isinstance(status, dict) else {"message": body.decode("utf-8", "replace")}
 
-    return (HTTPError, OSError)
 
-
-def _lines(response: Any) -> Iterator[bytes]:
+def _lines(response: BaseHTTPResponse) -> Iterator[bytes]:
     """Yields the lines of a response as they come.
 
     Raises:
@@ -282,5 +323,5 @@ def _lines(response: Any) -> Iterator[bytes]:
         for piece in response.stream(amt=None, decode_content=False):
             *lines, rest = (rest + piece).split(b"\n")
             yield from filter(None, lines)
-    except _broken() as error:
+    except (HTTPError, OSError) as error:
         raise Unavailable(f"a watch broke off: {error}") from error

@@ -16,6 +16,8 @@ class EndKind(enum.StrEnum):
     OUT_OF_MEMORY = "out of memory"
     DEADLINE = "deadline exceeded"
     EVICTED = "evicted"
+    OVERFULL = "disk full"
+    """It wrote more than its volumes or its node's disk hold for it."""
     NODE_LOST = "node lost"
     IMAGE = "image missing"
     QUOTA = "quota exceeded"
@@ -88,6 +90,8 @@ _LASTING = {"InvalidImageName", "ErrImageNeverPull"}
 """Reasons that no waiting changes."""
 _PATIENCE = {EndKind.IMAGE: 60.0, EndKind.REFUSED: 30.0}
 """How long a reason may last, in seconds, in which a registry or a Secret may come back."""
+_OVERFULL = "Usage of EmptyDir volume", "exceeds its local ephemeral storage", "exceeds the total"
+"""Words about an eviction that the pod itself caused."""
 _OF_NODE = {"NodeLost", "DeletionByPodGC", "DeletionByTaintManager"}
 _EVICTED = {
     "Evicted", "EvictionByEvictionAPI", "PreemptionByScheduler", "PreemptionByKubeScheduler",
@@ -203,6 +207,8 @@ def _taken_away(pod: Document, lost: frozenset[str]) -> Ending | None:
     if status.get("phase") != "Failed" and not deleted:
         return None
     detail = ": ".join(filter(None, (reason, status.get("message"))))
+    if reason == "Evicted" and any(words in detail for words in _OVERFULL):
+        return Ending(EndKind.OVERFULL, detail, name)
     if reason in _OF_NODE:
         return Ending(EndKind.NODE_LOST, detail, name)
     if reason in _EVICTED:

@@ -37,7 +37,7 @@ from app.adapters.kubernetes.manifests import (
     job,
     job_name,
 )
-from app.adapters.kubernetes.result_line import split_result
+from app.adapters.kubernetes.result_line import split_results
 from app.adapters.kubernetes.watch import Followed, Watch
 from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
 
@@ -78,14 +78,14 @@ class JobEnd:
     """How a Job ended, and what it left.
 
     Attributes:
-      result: The bytes of its result line; None where it wrote none.
+      results: The contents of its lines of results, in order.
       output: What else it printed, standard output and error mixed, without what was rotated away.
       waited_seconds: Until its container ran.
       ran_seconds: From then to its end.
     """
 
     ending: Ending
-    result: bytes | None = None
+    results: tuple[bytes, ...] = ()
     output: bytes = b""
     waited_seconds: float = 0.0
     ran_seconds: float = 0.0
@@ -173,13 +173,16 @@ class Jobs:
         now = time.monotonic()
         waited = (ran_since or now) - started.began
         ran = now - ran_since if ran_since else 0.0
-        if end.kind not in (EndKind.DONE, EndKind.FAILED):
-            return JobEnd(end, None, b"", waited, ran)
-        output, result = self._read(end, started)
-        if output is None:
-            gone = Ending(EndKind.DELETED, "its pod was deleted before its log was read", end.pod)
-            return JobEnd(gone, None, b"", waited, ran)
-        return JobEnd(end, result, output, waited, ran)
+        if end.kind not in (EndKind.DONE, EndKind.FAILED, EndKind.DEADLINE) or not end.pod:
+            return JobEnd(end, waited_seconds=waited, ran_seconds=ran)
+        try:
+            output, results = self._read(end, started)
+        except NotThere:
+            if end.kind is not EndKind.DEADLINE:
+                gone = "its pod was deleted before its log was read"
+                end = Ending(EndKind.DELETED, gone, end.pod)
+            return JobEnd(end, waited_seconds=waited, ran_seconds=ran)
+        return JobEnd(end, results, output, waited, ran)
 
     def delete(self, started: StartedJob) -> None:
         """Deletes a Job with its pod and files.  Idempotent.
@@ -258,24 +261,22 @@ class Jobs:
                 left, why = reasons.patience(seen)
             else:
                 left = ran_since + spec.run_seconds + _LATE_SECONDS - time.monotonic()
-                why = Ending(EndKind.DEADLINE, f"it ran for {spec.run_seconds:g} s")
+                pod = seen.pods[-1]["metadata"]["name"] if seen.pods else ""
+                why = Ending(EndKind.DEADLINE, f"it ran for {spec.run_seconds:g} s", pod)
             if left <= 0:
                 return why, ran_since
             started.followed.wait(min(left, _LONGEST_LOOK_SECONDS if ran_since else reasons.look))
 
-    def _read(self, end: Ending, started: StartedJob) -> tuple[bytes | None, bytes | None]:
-        """Returns a pod's output and its result; no output where it does not exist any more."""
-        for attempt in range(2):
-            try:
-                read = self._cluster.log(end.pod, started.spec.log_lines)
-            except NotThere:
-                return None, None
-            output, result = split_result(read, started.nonce)
-            if result is not None or end.kind is not EndKind.DONE or attempt:
-                break
+    def _read(self, end: Ending, started: StartedJob) -> tuple[bytes, tuple[bytes, ...]]:
+        """Returns a pod's output and its results; raises NotThere."""
+        read = self._cluster.log(end.pod, started.spec.log_lines)
+        output, results = split_results(read, started.nonce)
+        if end.kind is EndKind.DONE and not results:
             # The node may yet be writing the last line.
             time.sleep(_FLUSHING_SECONDS)
-        return output, result
+            read = self._cluster.log(end.pod, started.spec.log_lines)
+            output, results = split_results(read, started.nonce)
+        return output, results
 
 
 class _Reasons:

@@ -1,6 +1,6 @@
-"""The result of a Job: the last line of its output, framed by a word that its output cannot guess.
+"""The results of a Job: lines of its output, which begin with a word that programs cannot guess.
 
-The line is `@@EVOQ NONCE BASE64`, where the nonce is the variable `EVOQ_NONCE` of the container.
+A line is `@@EVOQ NONCE BASE64`; the nonce is the variable `EVOQ_NONCE` of the container.
 """
 
 import base64
@@ -9,15 +9,19 @@ import binascii
 MARK = b"@@EVOQ"
 
 
-def split_result(output: bytes, nonce: str) -> tuple[bytes, bytes | None]:
-    """Returns what was printed before the result, and the result; None where there is none."""
-    start = output.rfind(b"%s %s " % (MARK, nonce.encode()))
-    if start < 0 or (start > 0 and output[start - 1 : start] != b"\n"):
-        return output, None
-    line, end, rest = output[start:].partition(b"\n")
-    try:
-        result = base64.b64decode(line.split(b" ")[2], validate=True)
-    except (binascii.Error, IndexError):
-        return output, None
-    # Without its end, the line may be cut.
-    return (output[:start] + rest, result) if end else (output, None)
+def split_results(output: bytes, nonce: str) -> tuple[bytes, tuple[bytes, ...]]:
+    """Returns what else was printed, and the contents of the results, in order.
+
+    A line without its end is no result, because it may have been cut.
+    """
+    beginning = b"%s %s " % (MARK, nonce.encode())
+    printed, results = [], []
+    for line in output.splitlines(keepends=True):
+        if line.startswith(beginning) and line.endswith(b"\n"):
+            try:
+                results.append(base64.b64decode(line[len(beginning) :].strip(), validate=True))
+                continue
+            except binascii.Error:
+                pass
+        printed.append(line)
+    return b"".join(printed), tuple(results)

@@ -76,8 +76,37 @@ BOOTSTRAP = f"{_LOADER}from evoq_harness.zygote import main\nmain(texts, codes, 
 
 The harness has its own copy of the built-ins: a program that replaces `len` breaks only itself.
 """
+_FROM_A_FILE = """\
+import os, sys, zlib
+fd = os.memfd_create("input")
+if not os.fork():  # what is decompressed stays in the memory of this child
+    with open(sys.argv[1], "rb") as packed, open(fd, "wb") as file:
+        file.write(zlib.decompress(packed.read()))
+    os._exit(0)
+if os.wait()[1]:
+    sys.exit("the input cannot be read")
+for place, mode in zip(sys.argv[2::2], sys.argv[3::2]):
+    os.chmod(place, int(mode, 8))
+os.lseek(fd, 0, os.SEEK_SET)
+os.dup2(fd, 0, inheritable=False)
+os.close(fd)
+mark = os.environ.pop("EVOQ_NONCE")
+"""
+LOGGED_BOOTSTRAP = (
+    f"{_FROM_A_FILE}{_LOADER}"
+    "from evoq_harness.zygote import main\nmain(texts, codes, known, mark)\n"
+)
+"""The program for `python3 -c` that boots and runs one trial for a log.
+
+Its arguments are a file with all that a zygote reads, compressed, then pairs of a directory and the
+access rights that it is to have; the variable EVOQ_NONCE is the mark of its lines.
+"""
 COMMAND_BOOTSTRAP = f"{_LOADER}from evoq_harness.command import main\nmain()\n"
 """The program for `python3 -c` that reads the harness and runs one command in isolation."""
+
+
+UNCOMPILED = bytes(8)
+"""In place of compiled modules, for `compiled_elsewhere`: the frame is a third as long."""
 
 
 @functools.cache

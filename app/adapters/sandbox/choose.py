@@ -11,7 +11,7 @@ from app.adapters.sandbox.environments import Environments, ShowProgress, no_pro
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.config.places import LEAST
-from app.config.settings import SandboxSettings
+from app.config.settings import SandboxSettings, Settings
 from app.ports.protocols import Misconfigured, Sandbox, Unavailable
 
 _ANSWER_SECONDS = 2.0
@@ -44,12 +44,13 @@ class SandboxKind:
       name: Its name as `sandbox.backend`.
       words: Its sandboxes, in the plural, for messages.
       open: Opens it.
-      own: Settings that only it has, and that say how strict it is in no way that another kind
-        would have to refuse.
+      own: Settings that not every kind has, and that say how strict it is in no way that another
+        kind would have to refuse.
       required: Settings that only it has, and that another kind refuses.
       remedy: How to have it where a setting requires it; `{image}` is the default image.
       clear_orphans: Removes what killed workers left; returns how many containers that was.
-      check: Checks the machine; takes whether there is a deployment.
+      check: Checks the machine; takes whether there is a deployment.  None where the kind is not
+        in question.
     """
 
     name: str
@@ -59,7 +60,7 @@ class SandboxKind:
     required: tuple[str, ...] = ()
     remedy: str = ""
     clear_orphans: Callable[[SandboxSettings], int] | None = None
-    check: Callable[[bool], Check] | None = None
+    check: Callable[[bool], Check | None] | None = None
 
 
 def choose(
@@ -107,7 +108,8 @@ def clear_orphans(settings: SandboxSettings) -> int:
 
 def checks(deployed: bool) -> list[Check]:
     """Returns what each kind of sandbox finds of the machine."""
-    return [kind.check(deployed) for kind in KINDS if kind.check]
+    found = [kind.check(deployed) for kind in KINDS if kind.check]
+    return [check for check in found if check is not None]
 
 
 def without_an_engine(deployed: bool) -> str:
@@ -181,6 +183,46 @@ def _check_engine(deployed: bool) -> Check:
     return Check("Docker", False, detail, remedy)
 
 
+def _open_jobs(
+    settings: SandboxSettings,
+    show_progress: ShowProgress,  # noqa: ARG001
+    may_build: bool,  # noqa: ARG001
+) -> Sandbox | str:
+    if settings.backend == "auto":
+        return "a cluster is never chosen by itself"
+    from app.adapters.sandbox.job_sandbox import JobSandbox, PodSettings, open_jobs
+
+    cluster = Settings().kubernetes
+    pods = PodSettings(settings.image, settings.cpus, settings.places or LEAST, cluster)
+    return JobSandbox(open_jobs(cluster, settings.owner), pods)
+
+
+def _clear_jobs(settings: SandboxSettings) -> int:
+    if settings.backend == "auto":
+        return 0
+    from app.adapters.sandbox.job_sandbox import open_jobs
+
+    return open_jobs(Settings().kubernetes, settings.owner).sweep()
+
+
+def _check_cluster(deployed: bool) -> Check | None:  # noqa: ARG001
+    """Checks the cluster of a process that is to use one."""
+    if Settings().sandbox.backend != "kubernetes":
+        return None
+    from app.adapters.sandbox.job_sandbox import open_cluster
+
+    try:
+        cluster = open_cluster(Settings().kubernetes)
+        forbidden = cluster.forbidden()
+    except Unavailable as error:
+        return Check("Kubernetes", False, str(error), "trials run only if it answers")
+    if forbidden:
+        detail = f"{cluster.server}: not permitted in {cluster.namespace}: {', '.join(forbidden)}"
+        return Check("Kubernetes", False, detail, "apply the Role of docs/sandbox.md")
+    detail = f"{cluster.server} answers; Jobs may run in the namespace {cluster.namespace}"
+    return Check("Kubernetes", True, detail)
+
+
 def _open_processes(
     settings: SandboxSettings,
     show_progress: ShowProgress,
@@ -201,12 +243,14 @@ def _open_processes(
     )
 
 
+_OF_A_POOL = "spares", "trials_per_sandbox", "minutes_per_sandbox", "trials_per_evaluator"
+
 KINDS = (
     SandboxKind(
         "docker",
         "containers",
         _open_containers,
-        own=("cpus", "image", "owner"),
+        own=("cpus", "image", "owner", "one_container_per_trial", *_OF_A_POOL),
         required=("runtime", "seccomp"),
         remedy="Start Docker with the image {image} and choose sandbox.backend=docker",
         clear_orphans=_clear_containers,
@@ -216,7 +260,18 @@ KINDS = (
         "process",
         "child processes",
         _open_processes,
-        own=("environments", "build_hosts", "unisolated_builds", "unbounded_processes"),
+        own=(
+            *("environments", "build_hosts", "unisolated_builds", "unbounded_processes"),
+            *("one_container_per_trial", *_OF_A_POOL),
+        ),
+    ),
+    SandboxKind(
+        "kubernetes",
+        "Jobs",
+        _open_jobs,
+        own=("cpus", "image", "owner"),
+        clear_orphans=_clear_jobs,
+        check=_check_cluster,
     ),
 )
 """Every kind of sandbox, in the order in which "auto" tries them."""
@@ -242,18 +297,17 @@ def _refuse_foreign(settings: SandboxSettings, kind: SandboxKind, why: str) -> N
 def _say_without_effect(settings: SandboxSettings, kind: SandboxKind, say: ShowProgress) -> None:
     """Says which settings differ from their defaults and have no effect in the kind in use."""
     values, defaults = asdict(settings), asdict(SandboxSettings())
-    for other in KINDS:
-        given = [
-            f"sandbox.{name}={json.dumps(values[name])}"
-            for name in (other.own if other is not kind else ())
-            if values[name] != defaults[name]
-        ]
-        if given:
-            verb = "has" if len(given) == 1 else "have"
-            say(
-                f"sandbox: {', '.join(given)} {verb} no effect: programs run in {kind.words}, and "
-                f"only {other.words} have such a setting"
-            )
+    given: dict[str, list[str]] = {}
+    for name in dict.fromkeys(name for other in KINDS for name in other.own):
+        if name not in kind.own and values[name] != defaults[name]:
+            having = " and ".join(other.words for other in KINDS if name in other.own)
+            given.setdefault(having, []).append(f"sandbox.{name}={json.dumps(values[name])}")
+    for having, named in given.items():
+        verb = "has" if len(named) == 1 else "have"
+        say(
+            f"sandbox: {', '.join(named)} {verb} no effect: programs run in {kind.words}, and "
+            f"only {having} have such a setting"
+        )
 
 
 def _pool(settings: SandboxSettings) -> PoolSettings:

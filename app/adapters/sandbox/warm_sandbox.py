@@ -31,7 +31,7 @@ _MOST_COMPILED_BYTES = 2 << 20
 _RESULT_OVERHEAD_BYTES = 65_536
 """The same bound as in the harness's `zygote_state`."""
 _EXTRA_MEMORY_MIB = 128
-_BACKSTOP_SECONDS = 5.0
+BACKSTOP_SECONDS = 5.0
 """Most time after the deadline for ending and cleaning inside the sandbox."""
 _USUAL_SECONDS = 1.0
 """Usual time for the same, unless a process keeps the zygote from it."""
@@ -155,7 +155,8 @@ class BootSettings:
     """How sandboxes of one backend are booted.
 
     Attributes:
-      kind: "process", which isolates itself, or "container", which the engine isolates.
+      kind: "process", which isolates itself; "container", which the engine isolates; or "pod", a
+        container with a network, which system call filters close.
       scratch: A process sandbox's own empty directory; "" for a container.
       levels: Kinds of isolation that a process sandbox tries, strongest first.
       counters: Files of a process sandbox's cgroup that count what was ended for want of memory.
@@ -277,34 +278,9 @@ class WarmSandbox:
         limits: Limits,
         numpy: bool,
     ) -> tuple[dict[str, Any], bytes]:
-        if may_execute_a_programs_text(evaluator.files):
-            settings = replace(settings, trials_per_evaluator=1)
-        given = asdict(settings)
-        compiled = given.pop("compiled")
-        boot = {
-            **given,
-            "memory_bytes": sandbox_memory_mib(limits) << 20,
-            "bootstrap": BOOTSTRAP,
-            "mode": mode.value,
-            "preload": preloads({**evaluator.fixed, **evaluator.files}, numpy),
-            "result_bytes": limits.result_bytes,
-            "mounts": located(evaluator),
-            "fixed": [[path, len(contents)] for path, contents in evaluator.fixed.items()],
-        }
-        files = {
-            "entry": evaluator.entry,
-            "files": [[name, len(contents)] for name, contents in evaluator.files.items()],
-            "environment": dict(evaluator.environment),
-            "mounts": boot["mounts"],
-        }
-        deadline = self.started + settings.boot_seconds + _BACKSTOP_SECONDS
-        harness = harness_frame()
-        if compiled:
-            harness = compiled_elsewhere(harness, compiled)
+        deadline = self.started + settings.boot_seconds + BACKSTOP_SECONDS
+        parts = boot_input(settings, evaluator, mode, limits, numpy)
         try:
-            frames = _frame(boot, evaluator.fixed.values())
-            frames += _frame(files, evaluator.files.values())
-            parts = [harness, *frames]
             self._connection.send(parts, deadline)
             return self._receive(deadline, _MOST_COMPILED_BYTES)
         except (SandboxLost, SandboxOverdue) as error:
@@ -326,19 +302,9 @@ class WarmSandbox:
                 where=self._evaluator.entry,
                 remedy="Define it there",
             )
-        header = {
-            "function": job.function,
-            "suffixes": [suffix for suffix, _ in job.programs],
-            "sizes": [len(source) for _, source in job.programs],
-            "limits": asdict(job.limits),
-            "seed": job.seed,
-            "cases": list(job.cases),
-            "game": asdict(job.game) if job.game else None,
-            "folder": asdict(job.folder) if job.folder else None,
-        }
         self.clean = False
-        deadline = time.monotonic() + job.limits.wall_seconds + _BACKSTOP_SECONDS
-        self._connection.send(_frame(header, [source for _, source in job.programs]), deadline)
+        deadline = time.monotonic() + job.limits.wall_seconds + BACKSTOP_SECONDS
+        self._connection.send(trial_input(job), deadline)
         most = job.limits.result_bytes + _RESULT_OVERHEAD_BYTES + 1 + _CAPTURED_BYTES
         report, raw = self._report(job, deadline, most)
         self.served += 1
@@ -355,15 +321,15 @@ class WarmSandbox:
         """Returns the report on a trial, and shows the moves of a game that come before it."""
         moves = b""
         while True:
-            self._await_frame(deadline - _BACKSTOP_SECONDS + _USUAL_SECONDS, deadline)
+            self._await_frame(deadline - BACKSTOP_SECONDS + _USUAL_SECONDS, deadline)
             try:
                 header, raw = self._receive(deadline, most_raw)
             except SandboxOverdue:
                 late_seconds = time.monotonic() - deadline
-                if late_seconds < _BACKSTOP_SECONDS:
+                if late_seconds < BACKSTOP_SECONDS:
                     raise
                 # This process was itself held up, by a pause of its container perhaps.
-                header, raw = self._receive(time.monotonic() + _BACKSTOP_SECONDS, most_raw)
+                header, raw = self._receive(time.monotonic() + BACKSTOP_SECONDS, most_raw)
             if "moves" not in header:
                 return cast(ReportHeader, header), raw
             moves += raw
@@ -416,6 +382,52 @@ class WarmSandbox:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def boot_input(
+    settings: BootSettings, evaluator: Evaluator, mode: Mode, limits: Limits, numpy: bool
+) -> list[bytes]:
+    """Returns what a sandbox reads when it boots: the harness, and the files of the problem."""
+    if may_execute_a_programs_text(evaluator.files):
+        settings = replace(settings, trials_per_evaluator=1)
+    given = asdict(settings)
+    compiled = given.pop("compiled")
+    boot = {
+        **given,
+        "memory_bytes": sandbox_memory_mib(limits) << 20,
+        "bootstrap": BOOTSTRAP,
+        "mode": mode.value,
+        "preload": preloads({**evaluator.fixed, **evaluator.files}, numpy),
+        "result_bytes": limits.result_bytes,
+        "mounts": located(evaluator),
+        "fixed": [[path, len(contents)] for path, contents in evaluator.fixed.items()],
+    }
+    files = {
+        "entry": evaluator.entry,
+        "files": [[name, len(contents)] for name, contents in evaluator.files.items()],
+        "environment": dict(evaluator.environment),
+        "mounts": boot["mounts"],
+    }
+    harness = harness_frame()
+    if compiled:
+        harness = compiled_elsewhere(harness, compiled)
+    frames = _frame(boot, evaluator.fixed.values())
+    return [harness, *frames, *_frame(files, evaluator.files.values())]
+
+
+def trial_input(job: Job) -> list[bytes]:
+    """Returns what a booted sandbox reads for a trial."""
+    header = {
+        "function": job.function,
+        "suffixes": [suffix for suffix, _ in job.programs],
+        "sizes": [len(source) for _, source in job.programs],
+        "limits": asdict(job.limits),
+        "seed": job.seed,
+        "cases": list(job.cases),
+        "game": asdict(job.game) if job.game else None,
+        "folder": asdict(job.folder) if job.folder else None,
+    }
+    return _frame(header, [source for _, source in job.programs])
 
 
 def sandbox_memory_mib(limits: Limits) -> int:

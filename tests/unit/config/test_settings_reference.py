@@ -11,7 +11,7 @@ from app.config.layers import Choices, problem_options
 from app.config.models import ModelChoice
 from app.config.resolve import resolved
 from app.config.section import Owner, fields_of
-from app.config.settings import RunSettings, Settings, owner_of
+from app.config.settings import OF_PROCESSES, RunSettings, Settings, owner_of
 from app.domain.problem import Limits
 from infra import settings_page
 
@@ -43,7 +43,14 @@ def test_the_page_has_every_setting_and_no_other(written: str) -> None:
     ]
     sections = {*RunSettings.model_fields}
     of_processes = [
-        f"EVOQ_{name.upper()}" for name in Settings.model_fields if name not in sections
+        f"EVOQ_{name.upper()}"
+        for name in Settings.model_fields
+        if name not in {*sections, *OF_PROCESSES}
+    ]
+    of_processes += [
+        f"EVOQ_{section.upper()}__{name.upper()}"
+        for section, form in OF_PROCESSES.items()
+        for name in fields_of(form)
     ]
 
     assert ROW.findall(written) == [*of_runs, *of_processes]
