@@ -11,6 +11,8 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
+from typing import Self
 
 from workers.harness import kernel
 
@@ -32,6 +34,20 @@ class LockedFolder:
             # Another process may have removed the folder before it was locked.
             pass
 
+    @classmethod
+    def of(cls, folder: str) -> Self | None:
+        """Locks a folder of this path, which may be missing; None where another process has it."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        lock = _lock_folder(folder)
+        if lock is None:
+            return None
+        # It counts as used from now.
+        os.utime(folder)
+        locked = cls.__new__(cls)
+        locked.folder, locked._lock = os.path.realpath(folder), lock
+        return locked
+
     def _make(self, prefix: str, place: str | None) -> bool:
         self.folder = os.path.realpath(tempfile.mkdtemp(prefix=prefix, dir=place))
         lock = _lock_folder(self.folder)
@@ -50,11 +66,21 @@ class LockedFolder:
         return removed
 
 
-def remove_left_folders(prefix: str, place: str | None = None) -> None:
-    """Removes the folders of killed processes, which none locks any more."""
+def remove_left_folders(
+    prefix: str, place: str | None = None, *, unused_seconds: float = 0.0
+) -> None:
+    """Removes the folders of killed processes, which none locks any more.
+
+    Args:
+      prefix: Of their names.
+      place: Where they are; None for the temporary directory.
+      unused_seconds: Only those in which nothing was made for so long.
+    """
     for folder in glob.glob(f"{glob.escape(place or tempfile.gettempdir())}/{prefix}*"):
         # The path may belong to another user or be no folder.
         with contextlib.suppress(OSError):
+            if time.time() - os.stat(folder).st_mtime < unused_seconds:
+                continue
             lock = _lock_folder(folder)
             if lock is not None:
                 remove_folder(folder)

@@ -1,12 +1,21 @@
 """`evoq branch`: commands as candidates that work on copies of a folder, of which one commits."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
+from app.cli.branch_runner import (
+    ClaimName,
+    GroupName,
+    Image,
+    Mount,
+    Namespace,
+    On,
+    Place,
+)
 from app.cli.options import Debug, Json
 from app.cli.output import DONE, FAILED, Screen
 from app.client.notes import CommandError
@@ -15,7 +24,6 @@ from app.domain.digits import number_texts
 from app.patterns.commands import Command
 from app.patterns.errors import BranchingError
 from app.patterns.group import GroupLimits, Target
-from app.patterns.isolated import IsolatedRunner, is_host
 from app.patterns.levels import BeamSearch, Tournament, TreeOfThoughts
 from app.patterns.outcomes import SpeculationOutcome
 from app.patterns.racing import BestOfN, Cascaded, Reflexion, Speculate
@@ -114,7 +122,7 @@ Visible = Annotated[
 ]
 Variables = Annotated[
     list[str] | None,
-    typer.Option("--env", metavar="NAME[=VALUE]", help="With --sandbox: a variable it has."),
+    typer.Option("--env", metavar="NAME[=VALUE]", help="With --sandbox or Jobs: a variable."),
 ]
 
 
@@ -142,6 +150,12 @@ def branch(
     network: Network = None,
     visible: Visible = None,
     env: Variables = None,
+    on: On = None,
+    group: GroupName = None,
+    claim: ClaimName = None,
+    image: Image = None,
+    mount: Mount = None,
+    namespace: Namespace = None,
     as_json: Json = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
 ) -> int:
@@ -151,6 +165,8 @@ def branch(
     with --sandbox apart from this machine, as agents do: it sees its copy of the folder, the
     system's programs and what --visible names, and reaches no host but --network.
 
+    With --on cpu it runs in the sandboxes of workers, with --on kubernetes as a Job.
+
     BRANCHING_ATTEMPT is its number, BRANCHING_DEPTH its level, BRANCHING_FEEDBACK what was said of
     failures before it. The exit status is 0 if a copy was kept.
 
@@ -159,6 +175,7 @@ def branch(
       evoq branch best-of-n -n 8 --evaluate "./score" -- ./improve
       evoq branch reflexion --critique "cat test.log" -- ./agent
       evoq branch speculate -n 4 --sandbox --network api.example.org --env KEY -- ./agent
+      evoq branch best-of-n -n 100 --on cpu --evaluate "./score" -- ./improve
       evoq branch beam -n 4 --width 2 --depth 3 --evaluate "./score" -- ./improve
     """
     given = {
@@ -175,9 +192,16 @@ def branch(
         "--max-parallel": max_parallel,
     }
     _check(pattern, given, command, shells)
-    for name, value in (("--network", network), ("--visible", visible), ("--env", env)):
-        if value and not sandbox:
-            raise UsageError("has no effect without --sandbox", where=name, remedy="Add --sandbox.")
+    of_places: dict[str, str | Sequence[str] | None] = {
+        "--network": network,
+        "--visible": visible,
+        "--env": env,
+        "--group": group,
+        "--claim": claim,
+        "--image": image,
+        "--mount": mount,
+        "--namespace": namespace,
+    }
     options = _Options(
         [["/bin/sh", "-c", text] for text in shells] if shells else [list(command or ())],
         len(shells) if shells else n or _COPIES,
@@ -188,37 +212,11 @@ def branch(
     screen = Screen(json=as_json)
     return_to_the_shells_folder()
     try:
-        if sandbox:
-            options.terms["runner"] = _isolated(network or [], visible or [], env or [])
+        options.terms["runner"] = Place(on, sandbox, of_places).runner()
         outcome = _pattern(pattern, options)(folder)
     except (BranchingError, TimeoutError) as error:
         raise CommandError(str(error)) from error
     return _report(pattern, outcome, no_commit, screen)
-
-
-def _isolated(network: list[str], visible: list[str], variables: list[str]) -> IsolatedRunner:
-    """Returns where commands run apart.
-
-    Raises:
-      UsageError: A host, a path or a variable is none.
-      IsolationError: Nothing here keeps a command apart.
-    """
-    environment = {}
-    for text in variables:
-        name, given, value = text.partition("=")
-        if not given and name not in os.environ:
-            remedy = "Write NAME=VALUE, or export it."
-            raise UsageError("no such variable", where="--env", value=name, remedy=remedy)
-        environment[name] = value if given else os.environ[name]
-    for path in visible:
-        if not os.path.exists(path):
-            raise UsageError(
-                "no such file or folder", where="--visible", value=path, remedy="Correct the path."
-            )
-    if wrong := [host for host in network if not is_host(host)]:
-        remedy = "Write NAME, for HTTPS, or NAME:PORT."
-        raise UsageError("no host", where="--network", value=wrong[0], remedy=remedy)
-    return IsolatedRunner(visible=visible, hosts=network, environment=environment)
 
 
 def return_to_the_shells_folder() -> None:

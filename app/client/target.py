@@ -14,6 +14,7 @@ from app.adapters.sandbox.lazy import LazySandbox
 from app.adapters.store import schema
 from app.adapters.store.outage import silence_noted
 from app.adapters.store.schema import version
+from app.adapters.store.sql import SqlStore
 from app.bootstrap.ledger import context, open_store
 from app.client.local_state import is_held, is_worked_on
 from app.client.notes import CommandError, note_on_standard_error
@@ -63,7 +64,7 @@ class Ledger:
       check: Raises when the embedded stack that this command started no longer works.
     """
 
-    store: Store
+    store: SqlStore
     home: Path
     redis_url: str
     check: Callable[[], None]
@@ -249,7 +250,7 @@ def without_sandbox(ledger: Ledger, executor: Executor) -> Context:
 
 
 @contextmanager
-def _open_store(database_url: str) -> Iterator[Store]:
+def _open_store(database_url: str) -> Iterator[SqlStore]:
     store = open_store(database_url, connections=4)
     try:
         yield store

@@ -155,6 +155,11 @@ class Run:
     parent: ProposalId | None = None
     in_process: bool = False
 
+    @property
+    def plans_nothing(self) -> bool:
+        """Whether its trials are added from outside: the candidates of a pattern over folders."""
+        return not self.operators
+
     def rng(self, ordinal: int, purpose: str) -> Random:
         """Returns the generator for this point of the run; the same point gives the same draws."""
         return Random(f"{self.seed}/{ordinal}/{purpose}")

@@ -181,6 +181,9 @@ def _record(ctx: Context, results: Sequence[TrialResult]) -> list[Advance | None
         if recorded is None:
             return [None for _ in results]
         run, cohorts = recorded
+        if run.plans_nothing:
+            tx.leases.announce()
+            return [None for _ in results]
         validating = [cohort for cohort in cohorts if cohort.operator == VALIDATE]
         searching = [cohort for cohort in cohorts if cohort.operator != VALIDATE]
         advances = emit_validated(tx, run, validating)

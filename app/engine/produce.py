@@ -19,6 +19,7 @@ from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.advance import advance
 from app.engine.back_pressure import pressure, resized, room, shared_capacity
+from app.engine.branches import end_idle
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.enqueue import enqueue, enqueue_trials
@@ -46,6 +47,9 @@ def produce(ctx: Context, run_id: int) -> None:
                 # The run is read after the backlog, because a settlement may give budget back.
                 run = tx.runs.get(run_id)
                 if run.state is not RunState.RUNNING:
+                    return
+                if run.plans_nothing:
+                    end_idle(tx, run)
                     return
                 due, owing = wanted_state(tx, run), owes(tx, run)
                 in_flight = backlog.generating + backlog.evaluating

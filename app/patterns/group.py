@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from app.patterns.budget import INHERITED, CandidateBudget
 from app.patterns.errors import BranchingError, ConflictError, LimitError
@@ -112,13 +112,21 @@ class _EndedCandidate:
     exception: Exception | None
 
 
+@runtime_checkable
+class Opens(Protocol):
+    """A runner that opens the folders of its patterns itself."""
+
+    def open(self, folder: Path | str) -> contextlib.AbstractContextManager[Workspace]: ...
+
+
 @contextlib.contextmanager
-def open_base(target: Target) -> Iterator[Base]:
+def open_base(target: Target, runner: Runner | None) -> Iterator[Base]:
     """Yields what candidates branch from; a path becomes a workspace until the end."""
     if isinstance(target, Workspace | Branch):
         yield target
     else:
-        with Workspace(target) as workspace:
+        opened = runner.open(target) if isinstance(runner, Opens) else Workspace(target)
+        with opened as workspace:
             yield workspace
 
 
@@ -328,7 +336,7 @@ class Group:
                 "limits of a group count the processes and memory of this machine, and the runner "
                 "starts candidates elsewhere; give the limits to the runner"
             )
-        if self._terms.timeout is not None:
+        if self._terms.timeout is not None and task.running.pid is not None:
             task.until = self._clock() + self._terms.timeout
 
     def _is_late(self, task: _Task) -> bool:
@@ -384,7 +392,7 @@ def _close(task: _Task) -> _EndedCandidate:
     assert task.running is not None
     try:
         return _EndedCandidate(task.index, task.running.result(), None)
-    except BranchingError as error:
+    except (BranchingError, TimeoutError) as error:
         return _EndedCandidate(task.index, None, error)
     finally:
         task.running.close()

@@ -40,7 +40,7 @@ class TreeOfThoughts(Terms):
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
-        with open_base(target) as base, Group(self) as group:
+        with open_base(target, self.runner) as base, Group(self) as group:
             root = group.keep(base.branch("thoughts"))
             winner: FinishedCandidate | None = None
             candidates = self.strategies
@@ -99,7 +99,7 @@ class BeamSearch(Terms):
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
-        with open_base(target) as base, Group(self) as group:
+        with open_base(target, self.runner) as base, Group(self) as group:
             entries = [Entry(base, candidate, self.evaluate) for candidate in self.strategies]
             beams = self._survivors(group, entries, {})
             for depth in range(1, self.max_depth):
@@ -151,7 +151,7 @@ class Tournament(Terms):
           ProcessBranchError: The judge raised, or returned neither 0 nor 1; nothing is committed.
           TimeoutError: The judge took longer than `timeout`.
         """
-        with open_base(target) as base, Group(self) as group:
+        with open_base(target, self.runner) as base, Group(self) as group:
             entries = [Entry(base, candidate) for candidate in self.candidates]
             left = [finished for finished in group.race(entries) if finished.result.success]
             left.sort(key=lambda finished: finished.result.branch_index)

@@ -34,7 +34,7 @@ class Speculate(Terms):
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
-        with open_base(target) as base, Group(self) as group:
+        with open_base(target, self.runner) as base, Group(self) as group:
             entries = [Entry(base, candidate) for candidate in self.candidates]
             if self.first_wins:
                 return _first_commit(group, group.race(entries))
@@ -79,7 +79,7 @@ class BestOfN(Terms):
         given = self.scores or [1.0] * len(self.candidates)
         if len(given) != len(self.candidates):
             raise ValueError(f"{len(given)} scores for {len(self.candidates)} candidates")
-        with open_base(target) as base, Group(self) as group:
+        with open_base(target, self.runner) as base, Group(self) as group:
             ranked = group.best(
                 [
                     Entry(base, candidate, self.evaluate, score=score)
@@ -111,7 +111,7 @@ class Cascaded(Terms):
 
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
-        with open_base(target) as base, Group(self) as group:
+        with open_base(target, self.runner) as base, Group(self) as group:
             for width in self.fan_out:
                 errors = [one.error for one in group.outcome(None).all_results if one.error]
                 entries = [Entry(base, _informed(self.task, errors))] * width
@@ -149,7 +149,7 @@ class Reflexion(Terms):
     def __call__(self, target: Target) -> SpeculationOutcome:
         """Runs the pattern on a workspace, a branch or the path of a folder."""
         feedback = ""
-        with open_base(target) as base, Group(self) as group:
+        with open_base(target, self.runner) as base, Group(self) as group:
             for attempt in range(self.max_retries):
                 candidate = _attempt(self.task, attempt, feedback)
                 [finished] = group.race([Entry(base, candidate, critique=self.critique)])

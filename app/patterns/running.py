@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -91,7 +92,8 @@ class ProcessRunner:
         """
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
-        written = os.memfd_create("result")
+        with tempfile.TemporaryFile() as file:
+            written = os.dup(file.fileno())
         parent = os.getpid()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         try:

@@ -37,18 +37,25 @@ class Storage(StrEnum):
     COPY = "copy"
 
 
-def choose(base: Path, scratch: Path, wanted: Storage | None = None) -> Storage:
+def choose(
+    base: Path, scratch: Path, wanted: Storage | None = None, *, shared: bool = False
+) -> Storage:
     """Returns the first of reflink, overlay and copy that works here; each is tried.
 
     Args:
       base: The folder to branch from.
       scratch: An empty folder on the same file system.
       wanted: Only this one will do.
+      shared: Whether other machines must see the files: an overlay is mounted on this one alone.
 
     Raises:
       MountError: The wanted one does not work here.
     """
     trials = {Storage.REFLINK: _reflink_works, Storage.OVERLAY: _overlay_works}
+    if shared:
+        if lower_layers(base):
+            raise MountError(f"{base} is an overlay, which other machines do not see")
+        del trials[Storage.OVERLAY]
     # A folder that is an overlay itself can only be branched by another overlay.
     if lower_layers(base):
         trials = {Storage.OVERLAY: _overlay_works}
@@ -79,6 +86,9 @@ def _reflink_works(base: Path, scratch: Path) -> bool:  # noqa: ARG001  the same
 
 
 def _overlay_works(base: Path, scratch: Path) -> bool:
+    # A sandbox ends a process that tries without the right.
+    if not kernel.may_mount():
+        return False
     probe = scratch / "probe"
     probe.mkdir()
     try:

@@ -6,14 +6,16 @@ removed when the folder is next opened.
 """
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, Self
 
 from app.adapters.locked_folders import LockedFolder, mounts_below, remove_left_folders
-from app.adapters.snapshots import Snapshot, differing, settled, snapshot
+from app.adapters.snapshots import PathState, Snapshot, differing, settled, snapshot
 from app.patterns.errors import (
     BranchError,
     BranchStaleError,
@@ -22,6 +24,7 @@ from app.patterns.errors import (
     MountError,
 )
 from app.patterns.storage import (
+    TREE,
     Storage,
     choose,
     commit,
@@ -32,6 +35,9 @@ from app.patterns.storage import (
 )
 
 _LOCK, _COMMITS, _SESSION = "lock", "commits", "session-"
+_GROUP, _BEFORE = "group-", "before.json"
+_KEPT_SECONDS = 7 * 86_400.0
+"""How long the branches of a group are kept whose process was killed."""
 _HOME = "home"
 
 
@@ -43,18 +49,29 @@ class Workspace:
       storage: How branches get their files here.
     """
 
-    def __init__(self, folder: str | Path, *, storage: Storage | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        storage: Storage | None = None,
+        shared: bool = False,
+        group: str = "",
+    ) -> None:
         """Opens a folder and tries what the machine can do.
 
         Args:
           folder: The folder; its parent must be writable and on the same file system.
           storage: Only this kind of branch; None takes the first that works.
+          shared: Whether other machines see the folder, and shall see its branches.
+          group: Names branches that outlive a killed process: the next workspace of the group makes
+            the same ones in the same order, and finds their files.  Needs `shared`.
 
         Raises:
           MountError: The folder cannot be a workspace.
         """
         self.path = _require_replaceable(Path(folder).resolve())
         self._state = self.path.parent / f".{self.path.name}.branches"
+        self._shared, self._group = shared, group
         self._branches: list[Branch] = []
         self._made = 0
         self._session: LockedFolder | None = None
@@ -67,7 +84,7 @@ class Workspace:
         with ExitStack() as undo:
             undo.callback(self.close)
             self._check_exchange(self._folder)
-            self.storage = choose(self.path, self._folder, storage)
+            self.storage = choose(self.path, self._folder, storage, shared=shared)
             undo.pop_all()
 
     def branch(
@@ -96,18 +113,34 @@ class Workspace:
         folder = self._folder / str(self._made + 1)
         with self._hold_lock():
             self._made += 1
-            if since is None:
+            if self._group and (kept := _kept(folder)) is not None:
+                tree, (before, commits) = folder / TREE, kept
+            elif since is None:
                 before, commits = settled(self.path), self._commits()
+                tree = self._make(folder, before, commits)
             else:
                 before, commits = since._before, since._commits
-            folder.mkdir()
-            with ExitStack() as undo:
-                undo.callback(discard, folder)
-                tree = create(self.storage, self.path, folder)
-                undo.pop_all()
+                tree = self._make(folder, before, commits)
         branch = Branch(self, name or str(self._made), tree, before, commits, on_success, on_error)
         self._branches.append(branch)
         return branch
+
+    def _make(self, folder: Path, before: Snapshot, commits: int) -> Path:
+        """Makes the files of a branch; returns their folder."""
+        if folder.exists():
+            discard(folder)
+        folder.mkdir()
+        with ExitStack() as undo:
+            undo.callback(discard, folder)
+            tree = create(self.storage, self.path, folder)
+            if self._group:
+                # It is written last: without it, a branch was not made to its end.
+                unfinished = folder / f"{_BEFORE}.new"
+                states = {path: asdict(state) for path, state in before.items()}
+                unfinished.write_text(json.dumps([commits, states]))
+                unfinished.rename(folder / _BEFORE)
+            undo.pop_all()
+        return tree
 
     def close(self) -> None:
         """Aborts what is still open and removes what lies beside the folder.  Idempotent."""
@@ -119,7 +152,7 @@ class Workspace:
         with self._hold_lock():
             if not session.remove():
                 raise BranchError(f"{session.folder} cannot be removed; remove it by hand")
-            if not any(self._state.glob(f"{_SESSION}*")):
+            if not any(any(self._state.glob(f"{kind}*")) for kind in (_SESSION, _GROUP)):
                 discard(self._state)
 
     def __enter__(self) -> Self:
@@ -138,7 +171,16 @@ class Workspace:
     def _open_session(self) -> LockedFolder:
         with self._hold_lock():
             remove_left_folders(_SESSION, str(self._state))
-            return LockedFolder(_SESSION, str(self._state))
+            remove_left_folders(_GROUP, str(self._state), unused_seconds=_KEPT_SECONDS)
+            if not self._group:
+                return LockedFolder(_SESSION, str(self._state))
+            session = LockedFolder.of(str(self._state / f"{_GROUP}{self._group}"))
+            if session is None:
+                raise MountError(
+                    f"{self.path}: another process works on the group {self._group!r}; wait for "
+                    f"its end, or give another name"
+                )
+            return session
 
     def _check_exchange(self, folder: Path) -> None:
         pair = [folder / name for name in ("first", "second")]
@@ -253,7 +295,8 @@ class Branch:
         """
         self._check_open()
         if self._inner is None:
-            self._inner = Workspace(self.path)
+            around = self._workspace
+            self._inner = Workspace(self.path, shared=around._shared, group=around._group)
         return self._inner.branch(name, on_success=on_success, on_error=on_error, since=since)
 
     def commit(self) -> None:
@@ -320,6 +363,16 @@ def _require_replaceable(folder: Path) -> Path:
     if below := mounts_below(folder):
         raise MountError(f"{below[0]} is mounted below {folder}; unmount it, or use another folder")
     return folder
+
+
+def _kept(folder: Path) -> tuple[Snapshot, int] | None:
+    """Returns what a branch was made from that a killed process has left; None if there is none."""
+    try:
+        commits, before = json.loads((folder / _BEFORE).read_text())
+    except FileNotFoundError:
+        return None
+    states = {p: PathState(**{**s, "owner": tuple(s["owner"])}) for p, s in before.items()}
+    return states, commits
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

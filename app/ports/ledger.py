@@ -11,7 +11,7 @@ their numbers have no gaps and their order is commit order.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from app.domain.evaluation import FailureKind, Trial
+from app.domain.evaluation import Evaluation, FailureKind, Trial
 from app.domain.events import Event, EventKind, Fact
 from app.domain.operator import (
     Aim,
@@ -438,6 +438,18 @@ class Trials(Protocol):
         """
         ...
 
+    def of_operator(self, run: int, operator: str) -> dict[Trial, TrialId]:
+        """Returns the trials of a run's cohorts of an operator that were not withdrawn."""
+        ...
+
+    def unfinished(self, run: int) -> bool:
+        """Returns whether a trial of a run has neither a result nor been withdrawn."""
+        ...
+
+    def results(self, trials: Sequence[TrialId]) -> dict[TrialId, Evaluation]:
+        """Returns the evaluations of those trials that have one."""
+        ...
+
 
 class Outcomes(Protocol):
     """Outcomes of sandbox jobs, kept for runs that ask for them; see `Job.reuse`."""
@@ -494,6 +506,14 @@ class Leases(Protocol):
         Trials of these cohorts whose results are not needed any more lose their leases: without a
         member that is not settled, or with settled members only among their players.
         """
+        ...
+
+    def withdraw_trials(self, trials: Sequence[TrialId]) -> None:
+        """Withdraws trials without an evaluation, and makes their holders look."""
+        ...
+
+    def announce(self) -> None:
+        """Makes those look, once this commits, who wait for the ends of candidates."""
         ...
 
     def withdrawn(

@@ -567,6 +567,8 @@ class Spent:
 
 VALIDATE = "validate"
 """The operator of a cohort without members, whose trials measure programs on validation data."""
+BRANCH = "branch"
+"""The operator of a cohort without members, whose trials are the candidates of a pattern."""
 
 
 @dataclass(frozen=True, slots=True)

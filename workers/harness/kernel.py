@@ -18,6 +18,7 @@ BIND, REC, PRIVATE = 4096, 16384, 1 << 18
 DETACH = 2
 
 CAP_KILL, CAP_SETGID, CAP_SETUID = 5, 6, 7
+_SYS_ADMIN = 21
 _LAST_CAPABILITY = 63
 
 _PDEATHSIG, _DUMPABLE, _BOUNDING_DROP, _NO_NEW_PRIVS, _SUBREAPER = 1, 4, 24, 38, 36
@@ -97,6 +98,13 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
 
 def unmount(target: str) -> None:
     check(libc.umount2(target.encode(), DETACH), f"unmount {target}")
+
+
+def may_mount() -> bool:
+    """Returns whether this process has the right to mount (CAP_SYS_ADMIN)."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
+        effective = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
+    return bool(int(effective, 16) & 1 << _SYS_ADMIN)
 
 
 def mount_points() -> list[str]:

@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
-from app.adapters.problems import described, funsearch, inputs, openevolve, shinka
+from app.adapters.problems import (
+    described,
+    funsearch,
+    inputs,
+    openevolve,
+    shinka,
+    workspace,
+)
 from app.adapters.problems import options as option
 from app.adapters.problems.files import Source, check_size, data_files, existing
 from app.adapters.problems.openevolve import checkpoint
@@ -41,7 +48,7 @@ class Format(Protocol):
         """
 
 
-FORMATS: tuple[Format, ...] = (described, shinka, funsearch, openevolve)
+FORMATS: tuple[Format, ...] = (described, shinka, funsearch, workspace, openevolve)
 """Every format; the first that recognises the paths reads them, and the last reads the rest."""
 
 

@@ -17,6 +17,8 @@ LeaseKind: TypeAlias = Literal["proposal", "trial"]
 
 CHANNEL = "evoq_withdrawn"
 """What Postgres notifies of withdrawals on."""
+ENDED_CHANNEL = "evoq_branches"
+"""What Postgres notifies of the ends of candidates on."""
 
 _AGAIN_SECONDS = 1.0
 """Between two attempts to listen."""
@@ -56,6 +58,12 @@ _WITHDRAW = f"""
 """
 """It waits for no lock: the transaction may hold those of other trials.  A trial that is locked is
 being leased or renewed; its worker learns of the withdrawal, and marks it as it gives it back."""
+_WITHDRAW_TRIALS = """
+    UPDATE trials SET withdrawn = true WHERE id IN (
+        SELECT id FROM trials WHERE id = ANY(%(trials)s) AND evaluation IS NULL
+        ORDER BY id FOR NO KEY UPDATE
+    )
+"""
 _NOTIFY = "SELECT pg_notify(%(channel)s, '')"
 _ENDED = """
     (SELECT runs.state IN ('finished', 'cancelled', 'failed') FROM runs WHERE runs.id = {table}.run)
@@ -78,7 +86,7 @@ _RELEASE_PROPOSALS = """
 _RELEASE_TRIALS = f"""
     UPDATE trials SET leased_until = NULL, visible_at = now() + %(retry)s * interval '1 second',
         attempts = greatest(attempts - %(uncounted)s, 0),
-        withdrawn = evaluation IS NULL AND {_UNWANTED}
+        withdrawn = evaluation IS NULL AND (withdrawn OR {_UNWANTED})
     WHERE id IN (SELECT id FROM trials WHERE id = ANY(%(ids)s) ORDER BY id FOR NO KEY UPDATE)
 """
 _RUNS = """
@@ -274,6 +282,13 @@ class SqlLeases:
         if cohorts:
             self._c.write(_WITHDRAW, {"cohorts": list(cohorts)})
         self._c.value(_NOTIFY, {"channel": CHANNEL})
+
+    def withdraw_trials(self, trials: Sequence[TrialId]) -> None:
+        self._c.write(_WITHDRAW_TRIALS, {"trials": list(trials)})
+        self._c.value(_NOTIFY, {"channel": CHANNEL})
+
+    def announce(self) -> None:
+        self._c.value(_NOTIFY, {"channel": ENDED_CHANNEL})
 
     def withdrawn(
         self, proposals: Sequence[ProposalId], trials: Sequence[TrialId]

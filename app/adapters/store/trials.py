@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from app.adapters.store.codec import evaluation_json, program_of, trial_of
+from app.adapters.store.codec import evaluation_json, evaluation_of, program_of, trial_of
 from app.adapters.store.cohorts import CONTENTS, LOCK, cohort_of, tested
 from app.adapters.store.driver import DriverConnection, Json, Record
 from app.adapters.store.programs import PROGRAM
@@ -105,6 +105,16 @@ _RECORD = f"""
 """
 """A row for each cohort with a new evaluation; its `trials` are those of before."""
 
+_OF_OPERATOR = """
+    SELECT trials.id, trials.stage, trials.players, trials.cases
+    FROM trials JOIN cohorts ON cohorts.id = trials.cohort
+    WHERE cohorts.run = %(run)s AND cohorts.operator = %(operator)s AND NOT trials.withdrawn
+"""
+_UNFINISHED = """
+    SELECT EXISTS (SELECT FROM trials WHERE run = %(run)s AND evaluation IS NULL AND NOT withdrawn)
+"""
+_RESULTS = "SELECT id, evaluation FROM trials WHERE id = ANY(%(trials)s) AND evaluation IS NOT NULL"
+
 
 def _leased(claimed: Json, programs: Mapping[ProgramId, Program]) -> LeasedTrial:
     trial = trial_of(claimed)
@@ -201,6 +211,24 @@ class SqlTrials:
         return (
             (run, [_with(record, locked, evaluations) for record in recorded]) if recorded else None
         )
+
+    def of_operator(self, run: int, operator: str) -> dict[Trial, TrialId]:
+        found = self._c.rows(_OF_OPERATOR, {"run": run, "operator": operator})
+        return {
+            Trial(record.stage, tuple(record.players), tuple(record.cases)): record.id
+            for record in found
+        }
+
+    def unfinished(self, run: int) -> bool:
+        return bool(self._c.value(_UNFINISHED, {"run": run}))
+
+    def results(self, trials: Sequence[TrialId]) -> dict[TrialId, Evaluation]:
+        found = self._c.rows(_RESULTS, {"trials": list(trials)})
+        return {
+            record.id: evaluation
+            for record in found
+            if (evaluation := evaluation_of(record.evaluation)) is not None
+        }
 
 
 def _score(evaluation: Evaluation) -> float | None:
