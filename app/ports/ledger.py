@@ -51,6 +51,7 @@ from app.ports.records import (
     NewRun,
     Plan,
     Presence,
+    QueueDemand,
     Row,
     StoredProblem,
     StoredReply,
@@ -718,6 +719,14 @@ class Workers(Protocol):
 
     def presence(self) -> Presence:
         """Returns which steps have a worker now: one bounded read."""
+        ...
+
+    def demand(self, run: int | None = None) -> list[QueueDemand]:
+        """Returns what running runs have for each queue, in order of run, queue and tag.
+
+        Args:
+          run: The one that is asked about; None for all.
+        """
         ...
 
     def evaluating(self) -> list[Worker]:

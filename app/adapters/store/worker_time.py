@@ -21,6 +21,7 @@ from app.ports.records import (
     PRESENT_SECONDS,
     Capacity,
     Presence,
+    QueueDemand,
     Worker,
     WorkerTime,
 )
@@ -62,6 +63,7 @@ _PRESENCE = """
         WHERE seen_at > now() - %(live)s * interval '1 second'
     ) AS live
 """
+_DEMAND = "SELECT * FROM demand WHERE run = {run} ORDER BY run, queue, tag"
 _REPORTS = """
     SELECT id, kind, usd_per_hour, settings::text AS settings, protections::text AS protections,
         fault
@@ -117,6 +119,10 @@ class SqlWorkers:
     def presence(self) -> Presence:
         found = self._c.row(_PRESENCE, {"live": LIVE_SECONDS, "present": PRESENT_SECONDS})
         return Presence(found.generating, found.evaluating, tuple(found.faults or ()))
+
+    def demand(self, run: int | None = None) -> list[QueueDemand]:
+        query = _DEMAND.format(run="run" if run is None else "%(run)s")
+        return [QueueDemand(*row) for row in self._c.rows(query, {"run": run})]
 
     def evaluating(self) -> list[Worker]:
         return [_worker(row) for row in self._c.rows(_EVALUATING, {"live": LIVE_SECONDS})]

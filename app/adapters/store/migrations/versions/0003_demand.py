@@ -7,16 +7,17 @@ down_revision = "0002_files"
 
 _UP = (
     "ALTER TABLE runs ADD COLUMN unplaced INTEGER DEFAULT '0' NOT NULL",
-    # A proposal that waits for a run inside it needs no worker: that run has steps of its own.
+    # A proposal that waits for a run inside it needs no worker: that run has steps of its own.  A
+    # run in one process asks for no worker, nor does one whose time is over.
     """
     CREATE VIEW demand AS
     WITH going AS (
         SELECT id, unplaced, generate_batch, evaluate_batch, trials_at_once,
             proposals < budget AND tokens < coalesce(budget_tokens, 'infinity'::float8)
-                AND cost_usd < coalesce(budget_cost_usd, 'infinity') AS plans
-        FROM runs WHERE state = 'running' AND NOT in_process
-            AND clock_timestamp() < created_at
-                + coalesce(budget_wall_seconds, 1e9) * interval '1 second'
+                AND cost_usd < coalesce(budget_cost_usd, 'infinity') AS plans,
+            NOT in_process AND extract(epoch FROM now() - created_at)
+                < coalesce(budget_wall_seconds, 'infinity') AS staffed
+        FROM runs WHERE state = 'running'
     ), steps AS (
         SELECT run, 'gpu' AS queue, '' AS tag, leased_until > now() AS leased FROM proposals
         WHERE state = 'planned' AND visible_at IS NOT NULL AND NOT (reserved > 0 AND EXISTS (
@@ -29,7 +30,7 @@ _UP = (
     )
     SELECT going.id AS run, fleets.queue, fleets.tag,
         counted.steps - counted.leased AS waiting, counted.leased,
-        greatest(going.plans::int, going.plans::int * fleets.unplaced + CASE
+        going.staffed::int * greatest(going.plans::int, going.plans::int * fleets.unplaced + CASE
             WHEN fleets.most IS NULL THEN ceil(counted.steps::float8 / fleets.batch)
             ELSE least(counted.steps, fleets.most) END)::bigint AS places
     FROM going CROSS JOIN LATERAL (VALUES
