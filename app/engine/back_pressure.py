@@ -58,6 +58,11 @@ def room(run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity, *, a
     )
 
 
+def room_beyond_places(run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity) -> int:
+    """Returns how many proposals of a run might be in flight if each found a place."""
+    return room(run, backlog, flow, replace(capacity, model=None), asks=True)
+
+
 def shared_capacity(tx: Transaction, run: Run) -> Capacity:
     """Returns the places that a run may plan for: beside other runs, its share of all.
 
@@ -102,7 +107,7 @@ def unplaced(
         measures.caps,
         generating=backlog.generating,
         evaluating=backlog.evaluating,
-        most=room(run, backlog, measures.flow, replace(capacity, model=None), asks=True),
+        most=room_beyond_places(run, backlog, measures.flow, capacity),
         free=free,
     )
     return min(more, max(0, left - free))

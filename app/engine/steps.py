@@ -24,9 +24,7 @@ def produce_all(ctx: Context, plan: Callable[[Context, int], None] = produce) ->
     return bool(running)
 
 
-def reap_all(
-    ctx: Context, enqueue: Callable[[Context, int, Collection[str]], None] = reap
-) -> None:
+def reap_all(ctx: Context, enqueue: Callable[[Context, int, Collection[str]], None] = reap) -> None:
     """Enqueues unfinished work of every running run by `enqueue`; see `enqueue.redeliver`."""
     running = _running(ctx)
     full = full_queues(ctx) if running else frozenset()

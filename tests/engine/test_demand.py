@@ -39,7 +39,7 @@ def asked(database: str) -> Ask:
     return ask
 
 
-def start(ctx: Context, budget: int = 400, **changes: Any) -> Run:
+def started(ctx: Context, budget: int = 400, **changes: Any) -> Run:
     new = replace(new_run(problem(), budget=budget, in_flight=SMALL), **changes)
     return lifecycle.start(ctx, problem(), new)
 
@@ -56,11 +56,29 @@ def work(ctx: Context, *names: str) -> None:
 
 def measured(ctx: Context) -> Run:
     """Returns a run whose seed is measured, and whose first proposals are planned."""
-    run = start(ctx)
+    run = started(ctx)
     work(ctx, "generate")
     work(ctx, "evaluate")
     steps.produce(ctx, run.id)
     return run
+
+
+def unlimited(ctx: Context) -> Run:
+    """Returns a run that asks a model, and whose limits are measured."""
+    settings = new_run(problem()).settings
+    queue = {**settings["queue"], "generating": None, "evaluating": None}
+    return started(ctx, 4000, settings={**settings, "queue": queue}, operators={"asked": 1.0})
+
+
+def settle(ctx: Context, run: Run) -> None:
+    """Works until a hundred proposals of a run have settled."""
+
+    def enough() -> bool:
+        with ctx.store.begin() as tx:
+            return len(tx.history.settled(run.id, limit=1000)) >= 100
+
+    assert isinstance(ctx.executor, InlineExecutor)
+    ctx.executor.drain(table(ctx), enough)
 
 
 def set_run(database: str, run: int, change: str) -> None:
@@ -72,7 +90,7 @@ def test_a_new_run_asks_for_a_worker_of_each_queue_before_it_has_steps_for_both(
     ctx: Context, asked: Ask
 ) -> None:
     assert (asked("gpu"), asked("cpu")) == (0, 0)
-    start(ctx)
+    started(ctx)
     assert (asked("gpu"), asked("cpu")) == (1, 1), "no trial is there yet"
     work(ctx, "generate")
     assert (asked("gpu"), asked("cpu")) == (1, 1), "no proposal is there any more"
@@ -105,7 +123,7 @@ def test_steps_that_wait_and_steps_at_work_are_counted_for_their_queue(
 def test_a_run_that_no_worker_is_to_go_on_with_asks_for_none(
     ctx: Context, database: str, asked: Ask, change: str
 ) -> None:
-    set_run(database, start(ctx).id, change)
+    set_run(database, started(ctx).id, change)
     assert (asked("gpu"), asked("cpu")) == (0, 0)
 
 
@@ -120,7 +138,7 @@ def test_a_run_that_no_worker_is_to_go_on_with_asks_for_none(
 def test_a_run_whose_budget_is_spent_asks_for_what_is_in_flight_alone(
     ctx: Context, database: str, asked: Ask, change: str
 ) -> None:
-    run = start(ctx)
+    run = started(ctx)
     work(ctx, "generate")
     set_run(database, run.id, f"{change}, unplaced = 8")
     assert (asked("gpu"), asked("cpu")) == (0, 1)
@@ -146,11 +164,8 @@ def test_a_run_that_fills_its_places_asks_for_more_and_one_that_does_not_asks_fo
     ctx: Context, store: SqlStore, database: str, asked: Ask
 ) -> None:
     """Places bound what is planned: an autoscaler that saw this alone would add none."""
-    free: dict[str, Any] = {"generating": None, "evaluating": None}
-    settings = new_run(problem()).settings
-    queue = {**settings["queue"], **free}
     ctx = replace(ctx, model=lambda run: Slow(0.25))
-    run = start(ctx, 4000, settings={**settings, "queue": queue}, operators={"asked": 1.0})
+    run = unlimited(ctx)
     worker = Worker("w", "gpu")
 
     def plan(model: int) -> int:
@@ -160,17 +175,12 @@ def test_a_run_that_fills_its_places_asks_for_more_and_one_that_does_not_asks_fo
         with store.begin() as tx:
             return tx.proposals.backlog(run.id).generating
 
-    ctx.executor.drain(table(ctx), lambda: _settled(store, run.id) >= 100)  # type: ignore[attr-defined]
+    settle(ctx, run)
     stretch(database, run.id, 2.0)
     planned = plan(4)
     assert asked("gpu") > planned
     planned = plan(1000)
     assert asked("gpu") == planned
-
-
-def _settled(store: SqlStore, run: int) -> int:
-    with store.begin() as tx:
-        return len(tx.history.settled(run, limit=1000))
 
 
 def test_a_queue_that_no_worker_serves_does_not_grow(ctx: Context, store: SqlStore) -> None:
