@@ -136,7 +136,7 @@ class ProgressReader:
             backlog = tx.proposals.backlog(run.id)
             here = self._queue is None
             presence = Presence(True, True) if here else tx.workers.presence()
-            waiting = waits_for(run, backlog, presence, queue)
+            waiting = waits_for(run, tx.workers.demand(run.id), presence, queue)
             held = tx.leases.held(run.id) if run.state is RunState.PAUSED else 0
             validating = 0
             if run.state is RunState.RUNNING and not (backlog.generating or backlog.evaluating):

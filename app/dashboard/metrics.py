@@ -3,6 +3,7 @@
 Workers have their own (`workers.metrics`): what only they know is how long steps take.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
@@ -117,6 +118,16 @@ class _Collector:
         for kind in WORKER_KINDS:
             workers.add_metric([kind], sum(worker.kind == kind for worker in live))
             faulty.add_metric([kind], sum(w.kind == kind and bool(w.fault) for w in live))
+        demanded = Counter[tuple[str, str]]()
+        for one in tx.workers.demand():
+            demanded[one.queue, one.tag] += one.places
+        demand = GaugeMetricFamily(
+            "evoq_demand",
+            "Places that running runs could use, as evoq_demand() of the ledger.",
+            labels=["queue", "tag"],
+        )
+        for labels in {("gpu", ""), ("cpu", ""), *demanded}:
+            demand.add_metric(labels, demanded[labels])
         at_work = sum(queue.claimant.at_work for queue in tx.trials.queues(()))
         asked = sum(endpoint.in_flight for endpoint in self._reader.queue().endpoints)
         places = GaugeMetricFamily("evoq_places", "Places of all live workers.", labels=["of"])
@@ -129,7 +140,7 @@ class _Collector:
         ):
             places.add_metric([of], number or 0)
             used.add_metric([of], taken / number if number else 0.0)
-        yield from (workers, faulty, places, used)
+        yield from (workers, faulty, places, used, demand)
         uptime = tx.history.uptime_seconds()
         yield _gauge("evoq_ledger_uptime_seconds", "Since Postgres was started.", uptime)
         yield _gauge("evoq_trials_at_work", "Trials that are in a sandbox.", at_work)

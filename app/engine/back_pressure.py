@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from app.domain.run import Run
+from app.domain.search import back_pressure
 from app.domain.search.back_pressure import Caps, Flow, most_in_flight, sized, window
 from app.domain.search.shares import share
 from app.ports.ledger import Transaction
@@ -57,6 +58,11 @@ def room(run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity, *, a
     )
 
 
+def room_beyond_places(run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity) -> int:
+    """Returns how many proposals of a run might be in flight if each found a place."""
+    return room(run, backlog, flow, replace(capacity, model=None), asks=True)
+
+
 def shared_capacity(tx: Transaction, run: Run) -> Capacity:
     """Returns the places that a run may plan for: beside other runs, its share of all.
 
@@ -80,6 +86,31 @@ def shared_capacity(tx: Transaction, run: Run) -> Capacity:
     if limit is not None:
         sandbox = limit if sandbox is None else min(limit, sandbox)
     return Capacity(model, sandbox)
+
+
+def unplaced(
+    run: Run, backlog: Backlog, measures: Pressure, capacity: Capacity, *, free: int, left: int
+) -> int:
+    """Returns how many proposals more places would let a run plan; see the domain's `unplaced`.
+
+    Args:
+      run: The run, with its present limits.
+      backlog: Its unsettled proposals.
+      measures: Its load.
+      capacity: The places that it may plan for.
+      free: Proposals that it may plan now.
+      left: Proposals of its budget that are not planned.
+    """
+    more = back_pressure.unplaced(
+        measures.flow,
+        run.limits,
+        measures.caps,
+        generating=backlog.generating,
+        evaluating=backlog.evaluating,
+        most=room_beyond_places(run, backlog, measures.flow, capacity),
+        free=free,
+    )
+    return min(more, max(0, left - free))
 
 
 def resized(run: Run, measures: Pressure, capacity: Capacity, *, most: int, least: int) -> Run:

@@ -18,7 +18,7 @@ from app.domain.search.nested import LEAST, slices
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.advance import advance
-from app.engine.back_pressure import pressure, resized, room, shared_capacity
+from app.engine.back_pressure import pressure, resized, room, shared_capacity, unplaced
 from app.engine.branches import end_idle
 from app.engine.budget import account, affordable
 from app.engine.context import Context
@@ -215,6 +215,8 @@ def _plans(
     plans: list[Plan] = []
     nested = run.rules.nested
     first, left = run.ordinals, run.budget.proposals - run.proposals
+    more = unplaced(run, backlog, measures, capacity, free=free, left=left)
+    full = False
     draw = _operator_draw(ctx, tx, _weighted_by_cohort(ctx, run, sizes))
     for island in _turns(run, strategy.barrier, backlog, sizes):
         operator = strategy.operator or draw(first)
@@ -225,14 +227,16 @@ def _plans(
             size = len(reserved)
         alone = not plans and not backlog.unsettled
         idle = strategy.barrier is not Barrier.NONE and measured
-        if size < 1 or (size > free and not alone and not idle):
+        full = size > free and not alone and not idle
+        if size < 1 or full:
             break
         plan = Plan(island, operator, tuple(range(first, first + size)), reserved=reserved)
         plans.append(plan)
         first += size
         left -= plan.proposals
         free -= size
-    return run, plans
+    limits = replace(run.limits, unplaced=more if full else 0)
+    return replace(run, limits=limits), plans
 
 
 def _size(ctx: Context, run: Run, operator: str, size: int) -> int:

@@ -15,7 +15,7 @@ from app.adapters.queue.ticks import ticking
 from app.config.settings import stored_settings
 from app.domain.run import Run, RunState
 from app.ports.ledger import Transaction
-from app.ports.records import Backlog, Presence
+from app.ports.records import Presence, QueueDemand
 
 SILENT_SECONDS = 5.0
 """Time without an answer after which a run is said to wait for a model."""
@@ -76,15 +76,17 @@ def waiting_of(tx: Transaction, run: Run, queue: QueueState) -> str:
     """Returns what a run waits for, as the ledger and the queue show it; see `waits_for`."""
     if run.state is not RunState.RUNNING:
         return ""
-    return waits_for(run, tx.proposals.backlog(run.id), tx.workers.presence(), queue)
+    return waits_for(run, tx.workers.demand(run.id), tx.workers.presence(), queue)
 
 
-def waits_for(run: Run, backlog: Backlog, presence: Presence, queue: QueueState) -> str:
+def waits_for(
+    run: Run, demand: Sequence[QueueDemand], presence: Presence, queue: QueueState
+) -> str:
     """Returns what a run waits for, in a line; "" where nothing is missing, or it does not run.
 
     Args:
       run: The run.
-      backlog: Its unsettled proposals.
+      demand: What it has for each queue.
       presence: Which steps have a worker.
       queue: What the queue's server shows.
     """
@@ -93,11 +95,12 @@ def waits_for(run: Run, backlog: Backlog, presence: Presence, queue: QueueState)
     reasons = [queue.fault] if queue.fault else []
     if not queue.planning:
         reasons.append("nothing plans: `beat` or a worker of the queue `control` is missing")
-    if backlog.generating and not presence.generating:
+    asked = {one.queue for one in demand if one.steps}
+    if "gpu" in asked and not presence.generating:
         reasons.append("no worker of the queue `gpu` generates")
-    elif backlog.generating:
+    elif "gpu" in asked:
         reasons += _silent(endpoints_of(run, queue.endpoints))
-    if backlog.evaluating and not presence.evaluating:
+    if "cpu" in asked and not presence.evaluating:
         reasons += presence.faults or ["no worker of the queue `cpu` evaluates"]
     if run.reason:
         reasons.append(run.reason.removeprefix(_PREFIX))

@@ -1,11 +1,13 @@
 """Enqueues steps through Celery: a message carries the name of a step and one or a few ids."""
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any
 
 from celery import Celery
 from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
 
 from app.ports.protocols import Step
 
@@ -44,6 +46,17 @@ class CeleryExecutor:
                         len(subjects),
                         _reason(error),
                     )
+
+    def queued(self, step: Step) -> int:
+        """Returns the length of the step's queue; 0 where the broker does not answer."""
+        queue = self._app.conf.task_routes[step]["queue"]
+        with (
+            contextlib.suppress(KombuError, RedisError),
+            self._app.pool.acquire(block=True) as connection,
+            connection.default_channel.conn_or_acquire() as client,
+        ):
+            return int(client.llen(queue))
+        return 0
 
     def _publish(self, step: Step, messages: Sequence[tuple[int, ...]]) -> None:
         with self._app.producer_or_acquire() as producer:

@@ -142,7 +142,8 @@ _SET_OPERATORS = "UPDATE runs SET operators = %(operators)s WHERE id = %(run)s"
 _SET_RANKING = "UPDATE runs SET ranking = %(ranking)s WHERE id = %(run)s"
 _SET_LIMITS = """
     UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
-        generate_batch = %(generate_batch)s, evaluate_batch = %(evaluate_batch)s
+        generate_batch = %(generate_batch)s, evaluate_batch = %(evaluate_batch)s,
+        unplaced = %(unplaced)s
     WHERE id = %(run)s
 """
 _PLANNING = 0x65766F71

@@ -75,6 +75,7 @@ runs = Table(
     Column("evaluating", Integer, nullable=False),
     Column("generate_batch", Integer, nullable=False, server_default="1"),
     Column("evaluate_batch", Integer, nullable=False, server_default="1"),
+    Column("unplaced", Integer, nullable=False, server_default="0"),
     Column("weight", Float(53), nullable=False),
     Column("trials_at_once", Integer),
     Column("in_process", Boolean, nullable=False, server_default="false"),
