@@ -16,6 +16,7 @@ from celery import concurrency, signals
 
 from app.adapters.sandbox.choose import clear_orphans
 from app.adapters.store.worker_time import WorkerTimeRecorder
+from app.bootstrap.process import WorkerProcess
 from app.bootstrap.worker import with_worker_time, worker_context, worker_engine
 from app.celery import app
 from app.config.settings import Settings
@@ -182,6 +183,25 @@ def wake_on_signals(sender: Any, **_: Any) -> None:
 def _drain(reader: int) -> None:
     with contextlib.suppress(BlockingIOError):
         os.read(reader, 4096)
+
+
+@signals.worker_shutting_down.connect
+def give_back_leases(**_: Any) -> None:
+    """Lets the steps go on for a while once the worker was asked to end, then stops them.
+
+    What they have not done another worker can begin at once, and not after the leases expire.
+    """
+    timer = threading.Timer(Settings().drain_seconds, _stop_steps)
+    timer.daemon = True
+    timer.start()
+
+
+def _stop_steps() -> None:
+    with _building:
+        if _build.cache_info().currsize:
+            process = _build()[0].process
+            assert isinstance(process, WorkerProcess)
+            process.drain()
 
 
 @signals.worker_shutdown.connect
