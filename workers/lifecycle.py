@@ -40,6 +40,9 @@ _SWITCH_SECONDS = 0.02
 `notebooks/laboratory.md`, "Longer turns of threads", has the gain with a model over HTTP; a worker
 with the engine inside was not measured, and keeps Python's."""
 
+_DRAIN_SECONDS = {"gpu": 50.0, "others": 20.0}
+"""Less than the deployment waits before it kills a worker, 60 s and 30 s."""
+
 
 @functools.cache
 def _build() -> tuple[Context, WorkerTimeRecorder]:
@@ -191,7 +194,11 @@ def give_back_leases(**_: Any) -> None:
 
     What they have not done another worker can begin at once, and not after the leases expire.
     """
-    timer = threading.Timer(Settings().drain_seconds, _stop_steps)
+    seconds = Settings().drain_seconds
+    if seconds is None:
+        gpu = "gpu" in app.amqp.queues.consume_from
+        seconds = _DRAIN_SECONDS["gpu" if gpu else "others"]
+    timer = threading.Timer(seconds, _stop_steps)
     timer.daemon = True
     timer.start()
 
