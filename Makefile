@@ -1,6 +1,8 @@
 # `make` lists what there is.  PYTHON is the interpreter of an environment with `.[test]` in it.
 PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# What the image has beyond the dependencies: fleets that make Jobs need the client of Kubernetes.
+EXTRAS ?= kubernetes
 BIN = $(dir $(shell command -v $(PYTHON)))
 .DEFAULT_GOAL := help
 .PHONY: help check lint types layers test attacks tournaments e2e format settings frames constraints image manifests cluster clean

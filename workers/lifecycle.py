@@ -196,7 +196,7 @@ def give_back_leases(**_: Any) -> None:
     """
     seconds = Settings().drain_seconds
     if seconds is None:
-        gpu = "gpu" in app.amqp.queues.consume_from
+        gpu = any(queue.startswith("gpu") for queue in app.amqp.queues.consume_from)
         seconds = _DRAIN_SECONDS["gpu" if gpu else "others"]
     timer = threading.Timer(seconds, _stop_steps)
     timer.daemon = True

@@ -90,6 +90,7 @@ def test_only_the_fleet_that_makes_jobs_has_a_token_and_a_role(everything: list[
         "configmaps": {"create", "get", "list", "watch", "delete"},
         "pods": {"get", "list", "watch"},
         "pods/log": {"get"},
+        "events": {"list"},
     }
 
 
@@ -155,7 +156,7 @@ def test_trials_reach_nothing_and_each_pod_what_it_needs(everything: list[Manife
         "evoq-evoqueue-deny": ["Ingress", "Egress"],
         "evoq-evoqueue-trials": ["Ingress", "Egress"],
     }
-    assert _policies(everything, {"evoqueue/trial": "7"}) == {"egress": set(), "ingress": set()}
+    assert _policies(everything, {"evoqueue.network": "none"}) == {"egress": set(), "ingress": set()}
     assert {name: policies["egress"] for name, policies in reached.items()} == {
         next(name for name in reached if name.startswith("migrate")): {"ledger"},
         "control": {"ledger"},
