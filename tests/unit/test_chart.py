@@ -156,7 +156,10 @@ def test_trials_reach_nothing_and_each_pod_what_it_needs(everything: list[Manife
         "evoq-evoqueue-deny": ["Ingress", "Egress"],
         "evoq-evoqueue-trials": ["Ingress", "Egress"],
     }
-    assert _policies(everything, {"evoqueue.network": "none"}) == {"egress": set(), "ingress": set()}
+    assert _policies(everything, {"evoqueue.network": "none"}) == {
+        "egress": set(),
+        "ingress": set(),
+    }
     assert {name: policies["egress"] for name, policies in reached.items()} == {
         next(name for name in reached if name.startswith("migrate")): {"ledger"},
         "control": {"ledger"},

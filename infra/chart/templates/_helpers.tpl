@@ -185,5 +185,6 @@ spec:
 
 {{- /* policy/v1 has existed since Kubernetes 1.21. */}}
 {{- define "evoqueue.policyVersion" -}}
-{{ ternary "v1" "v1beta1" (.Capabilities.APIVersions.Has "policy/v1") }}
+{{- $version := .Values.kubeVersion | default .Capabilities.KubeVersion.Version -}}
+{{ ternary "v1" "v1beta1" (semverCompare ">=1.21-0" $version) }}
 {{- end }}
