@@ -1,6 +1,6 @@
 """Writes the chart's manifests to a folder: `python -m infra.manifests`, or `make manifests`.
 
-Where the folder has a Secret from before, it stays: the volumes of the deployment keep its passwords.
+A Secret that the folder has stays: the volumes of the deployment keep its passwords.
 """
 
 import argparse

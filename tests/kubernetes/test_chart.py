@@ -5,7 +5,6 @@ objects are applied with `--dry-run=server` only, or rendered only (`tests/unit/
 """
 
 import subprocess
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.request import urlopen
@@ -38,7 +37,7 @@ def release(
     repository: Path,
     namespace: str,  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Release]:
+) -> Release:
     """The release, all of it ready."""
     build = ["docker", "build", "--quiet", "--file", "infra/app/Dockerfile", "--tag", IMAGE, "."]
     done = subprocess.run(build, cwd=repository, capture_output=True, text=True, timeout=600)
@@ -48,7 +47,7 @@ def release(
         installed.install()
     except AssertionError as error:
         raise AssertionError(f"{error}\n{installed.kubectl('describe', 'pods')}") from error
-    yield installed
+    return installed
 
 
 def settled(release: Release) -> int:

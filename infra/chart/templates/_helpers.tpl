@@ -147,7 +147,7 @@ livenessProbe:
 - name: migrated
   image: {{ include "evoqueue.image" . }}
   imagePullPolicy: {{ .Values.image.pullPolicy }}
-  command: [sh, -c, "until alembic current --check-heads; do sleep 2; done"]
+  command: [sh, -c, "until alembic current --check-heads; do sleep 3; done"]
   securityContext: {{ include "evoqueue.confined" . | nindent 4 }}
   env: {{ include "evoqueue.addresses" . | nindent 4 }}
   resources:
