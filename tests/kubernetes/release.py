@@ -119,4 +119,5 @@ def until(true: Callable[[], bool], what: str, *, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.5)
+        # Each question starts a process in a container.
+        time.sleep(2.0)

@@ -6,17 +6,20 @@ objects are applied with `--dry-run=server` only, or rendered only (`tests/unit/
 
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from urllib.request import urlopen
 
+import helm_python
 import pytest
 
-from tests.cluster import kubectl, namespace  # noqa: F401  namespace is a fixture
+from infra.manifests import CHART, render, write
+from tests.cluster import kubeconfig, namespace  # noqa: F401  namespace is a fixture
 from tests.kubernetes.release import IMAGE, NAME, VALUES, Release, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
 
-PROPOSALS = 60
+PROPOSALS = 40
 PROGRAM = """
 # EVOLVE-BLOCK-START
 def point():
@@ -27,7 +30,7 @@ EVALUATOR = """
 import runpy, time
 
 def evaluate(path):
-    time.sleep(0.5)
+    time.sleep(1.0)
     return {"combined_score": -sum((x - 1.0) ** 2 for x in runpy.run_path(path)["point"]())}
 """
 
@@ -63,8 +66,11 @@ def test_a_run_goes_to_its_budget_on_pods_of_which_one_is_killed(release: Releas
 
     with ThreadPoolExecutor(1) as beside:
         following = beside.submit(release.evoq, command)
-        until(lambda: settled(release) >= 10, "ten proposals are settled", seconds=120)
+        until(lambda: settled(release) >= 8, "eight proposals are settled", seconds=120)
         victim = release.pods("cpu")[0]
+        # Deletion alone leaves a pod two seconds to end, in which it gives its leases back.
+        with suppress(AssertionError):
+            release.run(victim, "sh", "-c", "kill -KILL -1")
         release.kubectl("delete", "pod", victim, "--force", "--grace-period=0")
         printed = following.result(240)
 
@@ -81,7 +87,8 @@ def test_a_run_goes_to_its_budget_on_pods_of_which_one_is_killed(release: Releas
         0,
     )
     assert int(repeated) >= 1, "no trial of the killed pod was begun again"
-    assert "2 of 2 workers: sandbox: " in printed
+    assert "2 of 2 workers: sandbox: 9 of 10 protections on" in printed
+    assert "sandbox: missing: memory limit of all processes together by a cgroup" in printed
 
 
 def test_a_pod_has_no_privilege_and_writes_to_its_own_folders_alone(release: Release) -> None:
@@ -131,13 +138,38 @@ def test_every_manifest_is_valid(release: Release, tmp_path: Path) -> None:
     }
     for persistent in ("postgresql", "redis"):
         everything[persistent] = {}
-    other = Release(release.namespace, tmp_path)
+    write(render(everything, "other", release.namespace), tmp_path)
 
-    applied = kubectl(
-        "--namespace", release.namespace, "apply", "--dry-run=server",
-        f"--filename={other.write(everything)}",
-    )  # fmt: skip
+    applied = release.kubectl("apply", "--dry-run=server", f"--filename={tmp_path}")
 
-    assert "error" not in applied
     kinds = {line.split("/")[0].split(".")[0] for line in applied.splitlines()}
     assert kinds >= {"networkpolicy", "poddisruptionbudget", "statefulset", "role", "job"}
+
+
+def test_helm_installs_upgrades_tests_and_removes_a_release(release: Release) -> None:
+    """A second release beside the ledger of the first, which is an external one for it."""
+    values = {
+        "image": VALUES["image"],
+        "secrets": {"existingSecret": NAME},
+        "postgresql": {"bundled": False, "host": release.address(f"{NAME}-postgres-0")},
+        "redis": {"bundled": False, "host": release.address(f"{NAME}-redis-0")},
+        "dashboard": {"enabled": False},
+        "fleets": [{"name": "none", "kind": "cpu", "replicas": 0}],
+    }
+    options = {"namespace": release.namespace, "wait": "hookOnly", "timeout": 240}
+
+    with helm_python.Config(kubeconfig_path=kubeconfig(), namespace=release.namespace) as helm:
+        installed = helm.install(CHART, "second", values, **options)
+        upgraded = helm.upgrade(CHART, "second", {**values, "drainSeconds": 5}, **options)
+        tested = helm.test("second", timeout=240, logs=True)
+        helm.uninstall("second")
+
+    left = release.kubectl(
+        "get", "all,configmaps,networkpolicies,roles,serviceaccounts,poddisruptionbudgets",
+        "--selector=app.kubernetes.io/instance=second,app.kubernetes.io/component notin (control)",
+        "--output=name",
+    )  # fmt: skip
+    assert (installed["status"], upgraded["status"]) == ("deployed", "deployed")
+    assert "policy/v1beta1" in installed["manifest"], "the chart asks the cluster for its versions"
+    assert "ok      planner: beat and a worker plan" in tested["logs"]
+    assert left == ""
