@@ -1,0 +1,1 @@
+"""Jobs on a real cluster: each test skips, with the reason, where none answers."""

@@ -10,8 +10,8 @@ from typing import Any
 from infra.manifests import render, write
 from tests.cluster import kubectl
 
-IMAGE = "evoqueue-test"
-"""That of the tests of the compose project, whose layers are there already."""
+IMAGE = "evoqueue-cluster"
+"""The tests of the compose project have built most of its layers."""
 NAME = "evoq-evoqueue"
 SELECTOR = "app.kubernetes.io/instance=evoq"
 LEDGER = ("accounts.yaml", "secret.yaml", "postgresql.yaml", "redis.yaml")
