@@ -1,8 +1,11 @@
 # `make` lists what there is.  PYTHON is the interpreter of an environment with `.[test]` in it.
 PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,python3)
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+# What the image has beyond the dependencies: fleets that make Jobs need the client of Kubernetes.
+EXTRAS ?= kubernetes
 BIN = $(dir $(shell command -v $(PYTHON)))
 .DEFAULT_GOAL := help
-.PHONY: help check lint types layers test attacks tournaments e2e format settings frames constraints clean
+.PHONY: help check lint types layers test attacks tournaments e2e format settings frames constraints image manifests cluster clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -32,6 +35,17 @@ tournaments:  ## a tournament of each example whose worker is killed, of which `
 
 e2e:  ## the deployment: brings the compose project up, runs it, breaks it, takes it down
 	$(PYTHON) -m pytest tests/e2e
+
+cluster:  ## the chart, and Jobs, on the cluster of KUBECONFIG or on the stand-in beside the project
+	$(PYTHON) -m pytest -n 0 tests/kubernetes
+
+image:  ## build the image `evoqueue` with the version of the application, for every service of ours
+	docker build -f infra/app/Dockerfile --build-arg EXTRAS="$(EXTRAS)" -t evoqueue:$(VERSION) -t evoqueue .
+	@docker image inspect evoqueue:$(VERSION) --format 'evoqueue:$(VERSION) has {{.Size}} bytes'
+
+manifests:  ## write the chart's plain manifests to OUT, by the values in VALUES
+	$(PYTHON) -m infra.manifests $(if $(OUT),--out $(OUT)) $(if $(VALUES),--values $(VALUES)) \
+		$(if $(RELEASE),--release $(RELEASE)) $(if $(NAMESPACE),--namespace $(NAMESPACE))
 
 format:  ## put everything in ruff's format
 	$(PYTHON) -m ruff check --fix .

@@ -184,3 +184,9 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> redis.Redis:
 def repository() -> Path:
     """The root of the checkout."""
     return Path(__file__).parents[1]
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves the tests of a cluster to a stage of their own, which names their folder."""
+    named = any("tests/kubernetes" in argument for argument in config.invocation_params.args)
+    return None if named or collection_path.parts[-2:] != ("tests", "kubernetes") else True

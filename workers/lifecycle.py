@@ -16,6 +16,7 @@ from celery import concurrency, signals
 
 from app.adapters.sandbox.choose import clear_orphans
 from app.adapters.store.worker_time import WorkerTimeRecorder
+from app.bootstrap.process import WorkerProcess
 from app.bootstrap.worker import with_worker_time, worker_context, worker_engine
 from app.celery import app
 from app.config.settings import Settings
@@ -38,6 +39,9 @@ _SWITCH_SECONDS = 0.02
 """How long one thread computes while others wait for the interpreter's lock; Python's own is 5 ms.
 `notebooks/laboratory.md`, "Longer turns of threads", has the gain with a model over HTTP; a worker
 with the engine inside was not measured, and keeps Python's."""
+
+_DRAIN_SECONDS = {"gpu": 50.0, "others": 20.0}
+"""Less than the deployment waits before it kills a worker, 60 s and 30 s."""
 
 
 @functools.cache
@@ -182,6 +186,29 @@ def wake_on_signals(sender: Any, **_: Any) -> None:
 def _drain(reader: int) -> None:
     with contextlib.suppress(BlockingIOError):
         os.read(reader, 4096)
+
+
+@signals.worker_shutting_down.connect
+def give_back_leases(**_: Any) -> None:
+    """Lets the steps go on for a while once the worker was asked to end, then stops them.
+
+    What they have not done another worker can begin at once, and not after the leases expire.
+    """
+    seconds = Settings().drain_seconds
+    if seconds is None:
+        gpu = any(queue.startswith("gpu") for queue in app.amqp.queues.consume_from)
+        seconds = _DRAIN_SECONDS["gpu" if gpu else "others"]
+    timer = threading.Timer(seconds, _stop_steps)
+    timer.daemon = True
+    timer.start()
+
+
+def _stop_steps() -> None:
+    with _building:
+        if _build.cache_info().currsize:
+            process = _build()[0].process
+            assert isinstance(process, WorkerProcess)
+            process.drain()
 
 
 @signals.worker_shutdown.connect

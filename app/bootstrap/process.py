@@ -37,6 +37,11 @@ class WorkerProcess:
         """See `Process.keep_lease`."""
         return nullcontext(NEVER) if self.leases is None else self.leases.keep(kind, subject)
 
+    def drain(self) -> None:
+        """Ends its steps, whose leases are given back."""
+        if self.leases is not None:
+            self.leases.drain()
+
     def count_work(self, run: int) -> AbstractContextManager[None]:
         """See `Process.count_work`."""
         return nullcontext() if self.recorder is None else self.recorder.work(run)

@@ -314,6 +314,10 @@ class Settings(BaseSettings):
     nice: int | None = Field(None, ge=0, le=19)
     """Least `nice` value of a worker and of its trials. Without a value, 10 in an embedded stack,
     and as it was started in a deployment."""
+    drain_seconds: float | None = Field(None, ge=0)
+    """Seconds that a worker which is asked to end (SIGTERM) goes on with its steps before it gives
+    their leases back; whoever kills it has to wait longer. Without a value, 50 for a worker of the
+    queue `gpu`, whose replies are paid for, and 20 for others."""
     metrics_address: str | None = None
     """Address of a worker's `/metrics`, as 0.0.0.0:9464. Without a value, they are not served."""
     vllm_model: str | None = None

@@ -102,6 +102,7 @@ class QueuedRuns:
 
     Attributes:
       ctx: Sends the steps there.
+      variables: Those of a worker.
     """
 
     def __init__(self, ctx: Context, queue: Executor, folder: Path, redis: str, database: str):
@@ -109,7 +110,7 @@ class QueuedRuns:
         self.ctx = replace(ctx, executor=self._executor)
         self._folder, self._database = folder, database
         self._workers: Workers | None = None
-        self._variables = {
+        self.variables = {
             "PYTHONPATH": str(ROOT),
             "EVOQ_REDIS_URL": redis,
             "EVOQ_DATABASE_URL": database,
@@ -129,7 +130,7 @@ class QueuedRuns:
           How often a trial was begun at most.
         """
         with psycopg.connect(self._database.replace("+psycopg", ""), autocommit=True) as ledger:
-            self._workers = Workers(self._folder, {**os.environ, **self._variables})
+            self._workers = Workers(self._folder, {**os.environ, **self.variables})
             victim = self._workers.victim
 
             def killed() -> bool:

@@ -180,6 +180,7 @@ class LeaseRenewer:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
+        self._drained = False
 
     @contextmanager
     def keep(self, kind: LeaseKind, subject: int) -> Iterator[Withdrawal]:
@@ -191,11 +192,22 @@ class LeaseRenewer:
                 self._begin(self._renew, "leases")
                 if self._listen is not None:
                     self._begin(partial(self._wait, self._listen), "withdrawals")
+            drained = self._drained
+        if drained:
+            withdrawal.ask()
         try:
             yield withdrawal
         finally:
             with self._lock:
                 del self._held[withdrawal]
+
+    def drain(self) -> None:
+        """Asks every step of this process to stop, from now on: its lease is given back."""
+        with self._lock:
+            self._drained = True
+            held = list(self._held)
+        for withdrawal in held:
+            withdrawal.ask()
 
     def close(self) -> None:
         """Stops renewing, and waits for the threads to end.  Idempotent."""
