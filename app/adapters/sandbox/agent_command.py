@@ -20,8 +20,9 @@ _LIMITS = CommandLimits(
 )
 _REMEDY = (
     "An agent needs namespaces of its own: start the worker as root, or permit user namespaces "
-    "(sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0); "
-    "or leave `agent` out of search.operators"
+    "(sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), "
+    "in a deployment by compose.agents.yml (docs/agents.md); or leave `agent` out of "
+    "search.operators"
 )
 
 
