@@ -8,6 +8,7 @@ when Celery first asks for it.
 import contextlib
 import logging
 import os
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
@@ -22,7 +23,7 @@ from kombu.exceptions import KombuError
 from redis import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
-from app.adapters.queue.address import broker_url, client_url
+from app.adapters.queue.address import broker_url, client_url, tls_options
 from app.adapters.queue.ticks import IDLE_KEY, handled
 from app.adapters.queue.transport import install
 from app.config.places import available_cores, places
@@ -65,8 +66,10 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
     # Here, because Celery logs and forgets what a signal raises.
     threads(QUEUES.values(), environment)
     _json_lines(environment)
+    broker = _broker(environment)
     return {
-        "broker_url": _broker(environment),
+        "broker_url": broker,
+        "broker_use_ssl": tls_options(broker),
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         "broker_transport_options": {
@@ -136,7 +139,14 @@ def refusal(application: Celery) -> str:
             client.ping()
     except (AuthenticationError, NoPermissionError) as error:
         return f"the queue (EVOQ_REDIS_URL) refuses this process: {error}"
-    except (RedisError, OSError):
+    except (RedisError, OSError) as error:
+        cause = error.__context__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"the certificate of the queue (EVOQ_REDIS_URL) is not trusted: "
+                f"{cause.verify_message.rstrip('.')}. Name the file of its authority in "
+                f"ssl_ca_certs, and the host as its certificate does"
+            )
         # Redis may come back, and Celery waits for it.
         pass
     return ""

@@ -17,17 +17,20 @@ from app.domain.problem import Problem
 from app.domain.program import Program
 from app.domain.prompting.feedback import failure_text
 from app.domain.run import Run
-from app.ports.protocols import LanguageModel, Misconfigured, Sandbox
+from app.domain.search.budget import tokens_left
+from app.engine.budget import account, price_ceiling
+from app.ports.protocols import LanguageModel, Misconfigured, Sandbox, Store
 
 
 def agents(
-    problem: Callable[[Run], Problem], sandbox: Sandbox
+    problem: Callable[[Run], Problem], sandbox: Sandbox, store: Store
 ) -> Callable[[Run], LanguageModel | None]:
     """Returns what gives the agent of a run; None for a run without one.
 
     Args:
       problem: Returns the problem of a run, with the limits that the run has now.
       sandbox: Measures drafts.
+      store: Has what the run's budget has left.
     """
 
     def agent_of(run: Run) -> LanguageModel | None:
@@ -68,9 +71,21 @@ def agents(
             else None,
             partial(_price, spec),
             partial(_tried, of_run, sandbox, run) if of_run.players == 1 and agent.tries else None,
+            partial(_tokens_left, store, run.id),
+            of_run.edit.remove,
         )
 
     return agent_of
+
+
+def _tokens_left(store: Store, run_id: int) -> int | None:
+    """Returns the tokens that a run's budget has left now; None where nothing caps them.
+
+    The settings of a run may have changed since its agent began.
+    """
+    with store.begin() as tx:
+        run = tx.runs.get(run_id)
+    return tokens_left(run.budget, account(run), price_ceiling(run))
 
 
 def _price(spec: ModelSpec | None, prompt: int, completion: int) -> float | None:

@@ -68,7 +68,9 @@ def context(
     """
     pace = queue or QueueSettings()
     problems = ProblemCatalogue(store)
-    models = Models(store, engine, process_limits(settings), agents(problems.limited, sandbox))
+    models = Models(
+        store, engine, process_limits(settings), agents(problems.limited, sandbox, store)
+    )
     leases = LeaseRenewer(store, pace.lease_seconds, listen) if keep_leases else None
     return Context(
         store=store,

@@ -44,8 +44,11 @@ def read_evolving(problem: Problem, folder: Path, where: str) -> dict[str, bytes
 def program_with(problem: Problem, contents: Mapping[str, bytes]) -> Program:
     """Returns the first seed with other contents of some of its files.
 
+    Where children may be without files, the program is the files that are given, and no others.
+
     Raises:
       ProblemError: A file is no text in UTF-8.
     """
-    start = {file.path: file.source for file in problem.seeds[0].files}
+    kept = () if problem.edit.remove else problem.seeds[0].files
+    start = {file.path: file.source for file in kept}
     return Program.of_files({**start, **{path: decoded(contents[path], path) for path in contents}})

@@ -228,6 +228,8 @@ class EditRules:
       diff_pattern: Regular expression with two groups, search and replace text.
       evolve: Patterns of the paths at which a child of several files may have files.
       new_files: Most files that a child may have beyond those of its parent.
+      remove: Whether a child may be without files of its parent.
+      entry: The file that none may be without; "" for none.
     """
 
     enforce_blocks: bool = True
@@ -235,6 +237,8 @@ class EditRules:
     diff_pattern: str = r"<<<<<<< SEARCH\n(.*?)=======\n(.*?)>>>>>>> REPLACE"
     evolve: tuple[str, ...] = ()
     new_files: int = 0
+    remove: bool = False
+    entry: str = ""
 
 
 def longest_child(seeds: Sequence[Program], chosen: int | None = None) -> int:

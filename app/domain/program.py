@@ -122,6 +122,18 @@ class Program:
         others = sorted((*self.others, File(path, source)), key=lambda file: file.path)
         return replace(self, others=tuple(others))
 
+    def removed(self, path: str) -> "Program":
+        """Returns the program without one of its files; if it was in focus, the first is then.
+
+        Raises:
+          ValueError: It has no other file.
+        """
+        files = {file.path: file.source for file in self.files if file.path != path}
+        if not files:
+            raise ValueError(f"a program cannot be without its only file {path!r}")
+        program = Program.of_files(files)
+        return program if path == self.path else program.focused(self.path)
+
 
 def files_id(files: Iterable[tuple[str, str]]) -> ProgramId:
     """Returns the identity of a program of several files.

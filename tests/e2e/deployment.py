@@ -107,7 +107,7 @@ class Deployment:
         shutil.copy(repository / ".env.example", folder)
         options = ["--containers"] if SOCKET.exists() else []
         subprocess.run([folder / "infra" / "new-env", *options], check=True, capture_output=True)
-        (folder / "workers.env").write_text(_lines(of_workers))
+        write_variables(folder / "workers.env", of_workers)
         self.settle(
             FLOWER_USER="tester",
             FLOWER_PORT=str(self.flower_port),
@@ -127,6 +127,10 @@ class Deployment:
         """Adds lines to the project's `.env`; the next start takes them up."""
         with self._settings.open("a") as file:
             file.write(_lines(settings))
+
+    def add(self, override: Path) -> None:
+        """Adds a file of Compose; the next start takes it up."""
+        self._files.append(override)
 
     def compose(self, *arguments: str, seconds: float = 120) -> str:
         """Returns what a `docker compose` command printed; fails the test when it fails."""
@@ -361,6 +365,11 @@ class Deployment:
     def inspect(self, name: str) -> Any:
         """Returns what the engine says of a container or an image."""
         return json.loads(docker("inspect", name))[0]
+
+
+def write_variables(file: Path, variables: Mapping[str, str]) -> None:
+    """Writes variables in the form of `.env`."""
+    file.write_text(_lines(variables))
 
 
 def _lines(variables: Mapping[str, str]) -> str:

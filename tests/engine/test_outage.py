@@ -58,6 +58,28 @@ def test_a_server_that_refuses_the_address_is_not_waited_for(postgres: str, wron
     assert attempts == 1
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "SSL error: certificate verify failed",
+        'server certificate for "a" does not match host name "b"',
+        'root certificate file "/ca" does not exist',
+        "server does not support SSL, but SSL was required",
+    ],
+)
+def test_a_certificate_that_stays_wrong_is_not_waited_for(said: str) -> None:
+    attempts: list[str] = []
+
+    def connect() -> object:
+        attempts.append(said)
+        raise OperationalError("", {}, Exception(said))
+
+    with pytest.raises(OperationalError):
+        Outage(3600.0, again_seconds=0.0).outlast(connect)
+
+    assert attempts == [said]
+
+
 def test_without_patience_no_step_waits() -> None:
     away = Away(1)
 

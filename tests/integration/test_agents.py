@@ -125,6 +125,15 @@ def test_a_new_file_is_taken_where_the_problem_allows_it() -> None:
     assert isinstance(child(reply, replace(RULES, new_files=1)), Offspring)
 
 
+def test_a_file_is_removed_where_the_problem_allows_it() -> None:
+    reply = completed(model("import os; os.unlink('src/b.py')"))
+    assert isinstance(child(reply), Failure)
+    made = child(reply, replace(RULES, remove=True))
+    assert isinstance(made, Offspring)
+    assert {file.path for file in made.program.files} == {"params.json", "src/a.py"}
+    assert isinstance(child(reply, replace(RULES, remove=True, entry="src/b.py")), Failure)
+
+
 def test_an_agent_asks_the_model_through_the_proxy(endpoint: Endpoint) -> None:
     script = (
         ASK
@@ -187,6 +196,32 @@ open("src/a.py", "w").write("x = 5\\n")
     assert "403" in reply.text
     assert "budget of 500 tokens is spent" in reply.text
     assert isinstance(child(reply), Offspring)
+
+
+def test_an_agent_is_refused_what_the_budget_of_its_run_has_not_left(endpoint: Endpoint) -> None:
+    script = ASK + "for n in range(3): print(ask(model='m', messages=[]))"
+    left = iter([1000, 1000, 120])
+    agent = replace(model(script, endpoint), tokens_left=lambda: next(left))
+    reply = completed(agent)
+    assert len(endpoint.asked) == 2
+    assert "the run's budget of 120 tokens is spent" in reply.text
+
+
+def test_the_tools_of_the_provider_are_no_network_of_an_agent(endpoint: Endpoint) -> None:
+    script = (
+        ASK
+        + """
+search = [{"type": "web_search_20250305", "name": "web_search"}]
+for n in range(2):
+    ask("/v1/messages", "ANTHROPIC_BASE_URL", model="m", messages=[], tools=search)
+image = {"type": "image_url", "image_url": {"url": "https://example.org/?secret"}}
+print(ask(model="m", messages=[{"role": "user", "content": [image]}]))
+"""
+    )
+    reply = completed(model(script, endpoint))
+    assert [body for _, body, _ in endpoint.asked] == [{"model": "real-model", "messages": []}] * 2
+    assert reply.text.count("web_search_20250305 is left out of requests") == 1
+    assert "may not fetch https://example.org/?secret" in reply.text
 
 
 def test_without_a_network_there_is_no_model(endpoint: Endpoint) -> None:

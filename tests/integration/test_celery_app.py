@@ -1,7 +1,12 @@
+import contextlib
 import os
+import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -180,6 +185,45 @@ def test_a_process_that_the_queue_refuses_ends_with_one_line(
     assert done.returncode == 1
     assert "this process cannot work: the queue (EVOQ_REDIS_URL) refuses" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def certified(tmp_path: Path) -> Iterator[str]:
+    """The address of a server whose certificate is for `ledger`, without its authority."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl here, which makes the certificate")
+    (tmp_path / "infra").mkdir()
+    script = shutil.copy(
+        Path(__file__).parents[2] / "infra" / "new-certificates", tmp_path / "infra"
+    )
+    subprocess.run([script, "ledger"], check=True, capture_output=True)
+    secured = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    secured.load_cert_chain(tmp_path / "tls/server.crt", tmp_path / "tls/server.key")
+
+    def answer(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                with contextlib.suppress(OSError), connection:
+                    secured.wrap_socket(connection, server_side=True).recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer, args=(listener,), daemon=True).start()
+        yield f"rediss://127.0.0.1:{listener.getsockname()[1]}/0"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_certificate_of_the_queue_is_checked(certified: str, tmp_path: Path) -> None:
+    unknown = client(certified)
+    misnamed = client(f"{certified}?ssl_ca_certs={tmp_path}/tls/ca.crt")
+
+    assert "is not trusted: unable to get local issuer certificate" in refusal(unknown)
+    assert "is not trusted: IP address mismatch" in refusal(misnamed)
+    for application in (unknown, misnamed):
+        # Without this kombu takes any certificate.
+        assert application.conf.broker_use_ssl["ssl_cert_reqs"] is ssl.CERT_REQUIRED
+    with pytest.raises(WrongEnvironment, match="/none', and there is no such file"):
+        client(f"{certified}?ssl_ca_certs=/none")
 
 
 def test_a_queue_that_is_away_is_waited_for() -> None:

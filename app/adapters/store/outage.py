@@ -27,6 +27,8 @@ also where a host has two addresses."""
 _REFUSAL = re.compile(
     r"password authentication failed|no password supplied|no pg_hba\.conf entry"
     r'|(?:role|database) ".*" does not exist'
+    r"|certificate verify failed|does not match host name|server does not support SSL"
+    r'|root certificate file ".*" does not exist'
 )
 """The server's answer to an address that will not become right; the driver has no code for it."""
 

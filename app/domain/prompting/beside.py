@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from app.domain.problem import EditRules
 from app.domain.program import File, Program
 from app.domain.prompting.tokens import estimated
 from app.domain.source.definitions import outline
@@ -15,9 +16,15 @@ CHANGING_OTHERS = (
     "To change another file that evolves as well, write its path on a line of its own above the"
     " code for it.\n"
 )
+_REMOVING = (
+    "To remove a file that evolves, write `*** Delete File: PATH` on a line of its own, outside of"
+    " code.\n"
+)
 
 
-def beside(program: Program, context: Mapping[str, str], tokens: int, *, invited: bool) -> str:
+def beside(
+    program: Program, context: Mapping[str, str], tokens: int, *, invited: EditRules | None
+) -> str:
     """Returns the part of a prompt about the files beside the one in focus; "" for a single file.
 
     The files that the one in focus names come first.  Each is shown in full where a third of the
@@ -27,7 +34,7 @@ def beside(program: Program, context: Mapping[str, str], tokens: int, *, invited
       program: The program, with the file in focus that the prompt shows by itself.
       context: Path to text of the fixed files that may be shown.
       tokens: The prompt's budget.
-      invited: Whether the reply may change more than the file in focus.
+      invited: How the reply may change more than the file in focus; None where it may not.
     """
     if not program.path:
         return ""
@@ -47,8 +54,20 @@ def beside(program: Program, context: Mapping[str, str], tokens: int, *, invited
         f"# The files of the program\nThe current program below is its file `{program.path}`. "
         f"Beside it there are:\n{''.join(names)}"
         f"{f'- and {more} more' if more else ''}"
-        f"{CHANGING_OTHERS if invited and program.others else ''}{''.join(shown)}"
+        f"{_invitation(program, invited) if invited else ''}{''.join(shown)}"
     )
+
+
+def _invitation(program: Program, rules: EditRules) -> str:
+    text = CHANGING_OTHERS if program.others or rules.new_files else ""
+    if rules.new_files:
+        where = ", ".join(f"`{pattern}`" for pattern in rules.evolve)
+        text += (
+            f"At most {rules.new_files} new file(s) may be added, at paths that match {where}.\n"
+        )
+    if rules.remove and program.others:
+        text += _REMOVING
+    return text
 
 
 def _versions(file: File) -> Iterator[str]:

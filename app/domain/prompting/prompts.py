@@ -270,6 +270,8 @@ def agent_prompt(brief: Brief, draft: Draft) -> Prompt:
     def write(shown: Shown, filler: Filler) -> str:
         values = _values(shown, filler, ATTEMPTS, ANCESTRY, FAILURES, ARTIFACTS)
         files = "".join(f"- {file.path}\n" for file in agent_files(parent.program))
+        if brief.edit.remove and parent.program.others:
+            files += "They may be removed, too.\n"
         score_text, metrics = score(parent), numbers(parent.metrics) or "none"
         return filler.fill(
             templates.AGENT_USER, **values, files=files, fitness_score=score_text, metrics=metrics
@@ -336,7 +338,11 @@ def within_budget(
     rules = brief.prompts
     system = templates.system_text(rules, brief.instructions)
     program, most = brief.parent(draft).program, rules.max_prompt_tokens
-    others = "" if in_folder else beside(program, brief.context, most, invited=invited)
+    others = (
+        ""
+        if in_folder
+        else beside(program, brief.context, most, invited=brief.edit if invited else None)
+    )
     while True:
         user = others + write(shown, _filler(brief, f"prompt/{draft.ordinal}"))
         fitting = fits(system + user, rules.max_prompt_tokens)

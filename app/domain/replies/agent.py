@@ -10,6 +10,7 @@ from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.replies.agent_files import agent_files
 from app.domain.replies.children import Describe, as_child, with_changes
+from app.domain.replies.paths import without_files
 from app.domain.source.globs import matches
 
 OVERDUE = "agent_ended"
@@ -50,7 +51,8 @@ def agent_log(reply: str) -> str:
 def read_agent(reply: Completion, parent: Program, rules: EditRules, describe: Describe) -> Child:
     """Returns the child that an agent left, of its changes to files that evolve.
 
-    Other files that it changed are left out.  Files that it removed stay as they are.
+    Other files that it changed are left out.  Files that it removed stay as they are where a child
+    may not be without them.
     """
     text, _, document = reply.text.rpartition(_MARK)
     if reply.finish == OVERDUE:
@@ -95,6 +97,10 @@ def _changed(
             changes.append(f"{path}: {made.changes}")
         elif made.kind is not FailureKind.UNCHANGED:
             return Failure(made.kind, f"{path}: {made.detail}")
+    evolving_before = {file.path for file in parent.files}
+    removed = [path for path in left.removed if path in evolving_before]
+    if removed and rules.remove:
+        return without_files(child, removed, parent, rules, changes)
     if not changes:
         return _nothing(text, left)
     return Offspring(child.focused(parent.path), "\n".join([*_said(text), *changes]))

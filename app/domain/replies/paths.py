@@ -1,7 +1,7 @@
 """Paths in replies: a reply about several files is read file by file, and the changes joined."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -29,6 +29,7 @@ _ABOUT_A_FILE = re.compile(
     r"(?P<path>[\w.@+-]+(?:/[\w.@+-]+)*)[*`\"']*\s*:?[*\s]*$",
     re.IGNORECASE,
 )
+_REMOVES = re.compile(r"^\*\*\* Delete File: *[`\"']?([^\s`\"']+)[`\"']?[ \t]*$\n?", re.MULTILINE)
 _SEARCH = re.compile(r"^\s*<{5,9} ?SEARCH")
 _NOT_READ = (FailureKind.NO_CODE, FailureKind.UNCHANGED)
 _MOST_NAMED = 12
@@ -53,7 +54,7 @@ def across_files(
     """Returns the child of a program of several files: the changes of each file in the reply.
 
     A file that the reply names twice is changed twice, in the order of the reply.  A path that does
-    not evolve is a failure that names it.
+    not evolve is a failure that names it.  Files that the reply removes go last.
 
     Args:
       read: Reads what a passage makes of the file in focus.
@@ -62,7 +63,8 @@ def across_files(
       parent: The program, whose file in focus needs no path.
       rules: With the patterns of the files that evolve.
     """
-    passages = list(_passages(text, parent))
+    removed = _REMOVES.findall(text)
+    passages = list(_passages(_REMOVES.sub("", text) if removed else text, parent))
     child, changes, unread = parent, [], None
     for number, passage in enumerate(passages):
         path, last = passage.path or parent.path, number == len(passages) - 1
@@ -79,9 +81,46 @@ def across_files(
             unread = made
         else:
             return replace(made, detail=f"{path}: {made.detail}")
+    if removed:
+        return without_files(child, removed, parent, rules, changes)
     if changes:
         return Offspring(child.focused(parent.path), "\n".join(changes))
     return unread or Failure(FailureKind.NO_CODE, "The reply changes no file.")
+
+
+def without_files(
+    child: Program,
+    removed: Sequence[str],
+    parent: Program,
+    rules: EditRules,
+    changes: Sequence[str],
+) -> Child:
+    """Returns a child without some of its parent's files, or a failure that names one it needs.
+
+    Args:
+      child: With its other changes made.
+      removed: Paths of the files.
+      parent: The program whose file in focus the child has in focus, where that is still there.
+      rules: Whether files may be removed, and which may not.
+      changes: The other changes, in prose.
+    """
+    said = list(changes)
+    for path in dict.fromkeys(removed):
+        why = ""
+        if not rules.remove:
+            why = "a child may remove no files"
+        elif path == rules.entry:
+            why = "it is the entry, which a child needs"
+        elif not any(file.path == path for file in child.files):
+            why = "there is no such file that evolves"
+        elif not child.others:
+            why = "a child needs a file"
+        if why:
+            return Failure(FailureKind.BAD_EDIT, f"{path} cannot be removed: {why}.")
+        child = child.removed(path)
+        said.append(f"{path}: removed")
+    paths = {file.path for file in child.files}
+    return Offspring(child.focused(parent.path) if parent.path in paths else child, "\n".join(said))
 
 
 def _in_focus(program: Program, path: str, parent: Program, rules: EditRules) -> Program | Failure:
@@ -94,7 +133,7 @@ def _in_focus(program: Program, path: str, parent: Program, rules: EditRules) ->
         return Failure(
             FailureKind.BAD_EDIT, f"The file {path} does not evolve.  These files do: {named}"
         )
-    if len(paths) - len(parent.files) >= rules.new_files:
+    if len(set(paths) - {file.path for file in parent.files}) >= rules.new_files:
         return Failure(
             FailureKind.BAD_EDIT,
             f"There is no file {path}, and a child may add {rules.new_files or 'no'} files.",

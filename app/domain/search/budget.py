@@ -248,6 +248,16 @@ def spent(budget: Budget, usage: Usage) -> str:
     return ""
 
 
+def tokens_left(budget: Budget, usage: Usage, price_ceiling: PriceCeiling) -> int | None:
+    """Returns the tokens that the caps of tokens and cost leave; None where neither caps them."""
+    tokens = None if budget.tokens is None else max(0, budget.tokens - usage.tokens)
+    usd = price_ceiling.of_tokens(1).cost_usd
+    if budget.cost_usd is None or not usd:
+        return tokens
+    paid = int(min(max(0.0, budget.cost_usd - usage.cost_usd) / usd, LARGEST_INTEGER))
+    return paid if tokens is None else min(tokens, paid)
+
+
 def overtime(budget: Budget, elapsed_seconds: float) -> bool:
     """Returns whether a run's time is over, so that everything in flight is cut."""
     return budget.wall_seconds is not None and elapsed_seconds >= budget.wall_seconds

@@ -206,23 +206,40 @@ def test_the_file_of_secrets_is_no_file_of_variables_of_a_service(services: dict
     assert required == [False] * 5
 
 
-def test_every_variable_of_the_compose_file_is_explained(
-    services: dict[str, Any], repository: Path
-):
-    texts = "".join(
-        (repository / name).read_text() for name in (".env.example", "docs/settings.md")
-    )
-    compose = (repository / "docker-compose.yml").read_text()
+def compose_files(repository: Path) -> str:
+    """Returns the text of docker-compose.yml and of the files that go with it."""
+    return "".join(path.read_text() for path in sorted(repository.glob("*compose*.yml")))
+
+
+def test_every_variable_of_the_compose_files_is_explained(repository: Path):
+    pages = (".env.example", "docs/settings.md", "docs/deployment.md")
+    texts = "".join((repository / name).read_text() for name in pages)
+    compose = compose_files(repository)
     used = set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", compose)) - {"COMPOSE_PROJECT_NAME"}
 
     assert {name for name in used if name not in texts} == set()
 
 
-def test_every_variable_of_the_example_has_a_reader_in_the_compose_file(
+def test_a_worker_of_another_machine_is_one_of_the_deployment(
+    services: dict[str, Any], repository: Path
+):
+    elsewhere = yaml.safe_load((repository / "compose.worker.yml").read_text())["services"]
+
+    assert elsewhere.keys() == {"control", "gpu", "cpu"}
+    for kind, worker in elsewhere.items():
+        here = services[f"worker-{kind}"]
+        assert (worker["command"], worker["deploy"]) == (here["command"], here["deploy"])
+        assert worker["profiles"] == [kind]
+    keys = set(services["worker-gpu"]["environment"]) - {"OPENAI_MODEL", "VLLM_MODEL"}
+    assert set(elsewhere["gpu"]["environment"]) == keys
+
+
+def test_every_variable_of_the_example_has_a_reader_in_the_compose_files(
     services: dict[str, Any], repository: Path
 ):
     example = re.findall(r"^#?([A-Z_]+)=", (repository / ".env.example").read_text(), re.M)
-    compose = (repository / "docker-compose.yml").read_text()
+    # Compose reads that one itself.
+    compose = compose_files(repository) + "${COMPOSE_FILE"
     passed = {name for one in services.values() for name in one.get("environment", ())}
 
     assert {"VLLM_ARGS", "VLLM_API_KEY", "CUDA_VISIBLE_DEVICES"} <= set(example)

@@ -63,3 +63,10 @@ def test_a_path_that_leads_out_of_the_folder_is_refused(folder: Path) -> None:
 def test_a_folder_that_has_the_program_already_is_left_as_it_is(folder: Path) -> None:
     commit(folder)
     assert commit(folder) == []
+
+
+def test_a_file_that_the_program_lacks_is_removed(folder: Path) -> None:
+    before = Program.of_files(BEFORE)
+    assert commit_program(folder, before, before.removed("deep/b.py")) == ["deep/b.py"]
+    assert not (folder / "deep/b.py").exists()
+    assert (folder / "fixed.txt").exists()

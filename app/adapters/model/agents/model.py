@@ -34,8 +34,8 @@ PREFIX = "evoq-agent-"
 _OUTPUT_BYTES = 20_000
 _LIMITS = CommandLimits()
 _REMEDY = (
-    f"An agent needs namespaces of its own: {NAMESPACES.format('the worker')}; or leave `agent` "
-    "out of search.operators"
+    f"An agent needs namespaces of its own: {NAMESPACES.format('the worker')}, in a deployment by "
+    "compose.agents.yml (docs/agents.md); or leave `agent` out of search.operators"
 )
 _ADDRESSES = {
     "EVOQ_ADDRESS": "{address}",
@@ -79,6 +79,8 @@ class AgentModel:
       upstream: The model that the agent may ask; None for none.
       price: US dollars of so many tokens of prompts and of replies; None where it is not known.
       try_program: Measures a draft; None where that cannot be done here.
+      tokens_left: Returns how many tokens the run's budget has left; None for any number.
+      removing: Whether a child may be without files of its parent.
     """
 
     agent: AgentCommand
@@ -87,6 +89,8 @@ class AgentModel:
     upstream: Upstream | None = None
     price: Callable[[int, int], float | None] = lambda prompt, completion: None  # noqa: ARG005
     try_program: Callable[[Program], Mapping[str, Any]] | None = None
+    tokens_left: Callable[[], int | None] = lambda: None
+    removing: bool = False
 
     @property
     def name(self) -> str:
@@ -111,7 +115,7 @@ class AgentModel:
         """
         replies: dict[int, Completion] = {}
         for place, prompt in enumerate(prompts):
-            account = Account(self.agent.tokens)
+            account = Account(self.agent.tokens, self.tokens_left)
             try:
                 replies[place] = self._run(prompt, account, stop)
             except (Stopped, Misconfigured) as error:
@@ -245,8 +249,9 @@ class AgentModel:
                 return {"error": f"a proposal may measure {self.agent.tries} drafts"}
             if program.path:
                 paths = {file.path for file in program.files}
+                kept = () if self.removing and files else program.files
                 draft = Program.of_files(
-                    {file.path: file.source for file in program.files}
+                    {file.path: file.source for file in kept}
                     | {path: text for path, text in files.items() if path in paths}
                 )
             else:

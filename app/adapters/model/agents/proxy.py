@@ -15,8 +15,10 @@ from typing import Any, cast
 
 import httpx2
 
+from app.adapters.model.agents.hosted import fetched, without_hosted
 from app.domain.operator import Prompt
 from app.domain.search.budget import most_tokens
+from app.ports.protocols import Unavailable
 
 _ANSWERED = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
 """Paths that are passed on, each with a request in JSON that names a model."""
@@ -80,12 +82,14 @@ class Account:
 
     Attributes:
       most: Tokens that it may use.
+      of_run: Returns how many its run's budget has left, without its own; None for any number.
       prompt, completion: Tokens used.
       requests: How many were admitted.
       uncounted: How many of them their endpoint did not count.
     """
 
     most: int
+    of_run: Callable[[], int | None] = lambda: None
     prompt: int = 0
     completion: int = 0
     requests: int = 0
@@ -98,22 +102,23 @@ class Account:
     def used(self) -> int:
         return self.prompt + self.completion
 
-    @property
-    def left(self) -> int:
-        """Tokens that no request has used or may use."""
-        return self.most - self.used - sum(each.tokens for each in self._open.values())
-
-    def admit(self, prompt: int, reply: int | None) -> "Admitted | None":
-        """Returns a request that still fits, which counts as a whole until it ends; else None.
+    def admit(self, prompt: int, reply: int | None) -> "Admitted | str":
+        """Returns a request that still fits, which counts as a whole until it ends; else why not.
 
         Args:
           prompt: Most tokens of its prompt.
           reply: Most tokens of its reply; None where nothing bounds it.
+
+        Raises:
+          Unavailable: The ledger, which has the run's budget, does not answer.
         """
+        of_run = self.of_run()
+        most = self.most if of_run is None else min(self.most, of_run)
         with self._lock:
-            room = self.left - prompt
+            room = most - self.used - sum(each.tokens for each in self._open.values()) - prompt
             if self._closed or room < 1:
-                return None
+                whose = "proposal" if most == self.most else "run"
+                return f"the {whose}'s budget of {most} tokens is spent"
             self.requests += 1
             shorter = None if reply is None else max(1, min(reply, room))
             self._open[self.requests] = Admitted(self.requests, prompt, shorter)
@@ -188,6 +193,7 @@ class AgentProxy:
     ) -> None:
         self.upstream, self.account = upstream, account
         self.try_program, self.report = try_program, report
+        self._left_out: set[str] = set()
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         timeout = httpx2.Timeout(_SILENT_SECONDS, connect=_CONNECT_SECONDS)
         self.client = httpx2.Client(timeout=timeout)
@@ -202,6 +208,17 @@ class AgentProxy:
                 except OSError:
                     return
                 threading.Thread(target=self._serve_one, args=(connection,), daemon=True).start()
+
+    def allowed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Returns a request without what the provider would host, which is reported once."""
+        own = without_hosted(body)
+        if left_out := [name for name in own.left_out if name not in self._left_out]:
+            self._left_out.update(left_out)
+            self.report(
+                f"{', '.join(left_out)} is left out of requests: the agent's network is its model "
+                f"alone, and the provider would search or run code for it"
+            )
+        return own.body
 
     def _serve_one(self, connection: socket.socket) -> None:
         try:
@@ -280,7 +297,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, self._proxy.try_program(texts))
 
     def _pass_on(self, upstream: Upstream, path: str, body: dict[str, Any]) -> None:
-        body = {**body, "model": upstream.model}
+        if address := fetched(body):
+            self._refuse(403, f"the model may not fetch {address[:200]}: send the contents")
+            return
+        body = {**self._proxy.allowed(body), "model": upstream.model}
         for name in _LEFT_OUT & body.keys():
             del body[name]
         if body.get("stream") and path in ("/v1/chat/completions", "/v1/completions"):
@@ -291,9 +311,13 @@ class _Handler(BaseHTTPRequestHandler):
         asked = [body.pop(name) for name in _LONGEST_REPLY if name in body]
         bounds = [each for each in asked if type(each) is int]
         reply = min(bounds, default=upstream.longest_reply)
-        request = account.admit(most_tokens(Prompt("", text)), reply)
-        if request is None:
-            self._refuse(403, f"the proposal's budget of {account.most} tokens is spent")
+        try:
+            request = account.admit(most_tokens(Prompt("", text)), reply)
+        except Unavailable as error:
+            self._refuse(503, f"the run's budget cannot be read: {error}")
+            return
+        if isinstance(request, str):
+            self._refuse(403, request)
             return
         if request.reply is not None:
             body[upstream.bound(path)] = request.reply

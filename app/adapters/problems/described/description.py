@@ -132,6 +132,8 @@ class ProgramSection(_Section):
     """Patterns of the fixed files that prompts may show."""
     new_files: int = Field(0, ge=0)
     """Most files that a child may add, at paths that `evolve` matches."""
+    remove: bool = False
+    """Whether a child may remove files that evolve, all but the entry."""
     build: BuildSection | None = None
     """What is run in the folder before each stage, in compatible mode."""
 

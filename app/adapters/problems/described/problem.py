@@ -116,6 +116,8 @@ def build(name: str, files: Mapping[str, bytes], options: Options) -> Problem:
             ),
             evolve=tuple(description.program.evolve) if description.program else (),
             new_files=description.program.new_files if description.program else 0,
+            remove=description.program is not None and description.program.remove,
+            entry=description.program.entry if description.program else "",
         ),
         context=parts.context,
         fixed=parts.fixed,

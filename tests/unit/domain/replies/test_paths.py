@@ -1,5 +1,7 @@
 """Replies about several files."""
 
+from dataclasses import replace
+
 import pytest
 
 from app.domain.evaluation import Failure, FailureKind
@@ -133,3 +135,48 @@ def test_a_reply_that_changes_nothing_is_unchanged() -> None:
     child = edited(f"src/table.py\n```python\n{same}\n```\n")
     assert isinstance(child, Failure)
     assert child.kind is FailureKind.UNCHANGED
+
+
+REMOVED = "Nothing needs the table.\n*** Delete File: src/table.py\n"
+
+
+def test_a_file_is_removed_where_the_problem_allows_it() -> None:
+    rules = replace(RULES, remove=True, new_files=1)
+    moved = "src/new.py\n```python\nx = 1\n```\n"
+    kept = {path: text for path, text in FILES.items() if path != "src/table.py"}
+
+    child = edited(f"{block('    return get(x) + 1', '    return x')}{moved}{REMOVED}", rules)
+
+    assert files(child) == {
+        **kept,
+        "src/main.py": FILES["src/main.py"].replace("get(x) + 1", "x"),
+        "src/new.py": "x = 1\n",
+    }
+    assert isinstance(child, Offspring)
+    assert child.changes.endswith("src/table.py: removed")
+    assert files(edited(REMOVED, rules)) == kept
+    assert files(edited("*** Delete File: src/main.py\n", rules)).keys() == FILES.keys() - {
+        "src/main.py"
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "rules", "why"),
+    [
+        (REMOVED, RULES, "src/table.py cannot be removed: a child may remove no files"),
+        (REMOVED, replace(RULES, remove=True, entry="src/table.py"), "it is the entry"),
+        ("*** Delete File: setup.py\n", replace(RULES, remove=True), "no such file that evolves"),
+        (
+            "".join(f"*** Delete File: {path}\n" for path in FILES),
+            replace(RULES, remove=True),
+            "a child needs a file",
+        ),
+    ],
+)
+def test_a_removal_that_is_not_allowed_is_a_failure_that_names_the_file(
+    text: str, rules: EditRules, why: str
+) -> None:
+    refused = edited(text, rules)
+    assert isinstance(refused, Failure)
+    assert refused.kind is FailureKind.BAD_EDIT
+    assert why in refused.detail
