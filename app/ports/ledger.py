@@ -62,6 +62,7 @@ from app.ports.records import (
     Worker,
     WorkerTime,
 )
+from app.ports.retention import Retention
 
 
 class Problems(Protocol):
@@ -762,6 +763,7 @@ class Transaction(Protocol):
     events: Events
     workers: Workers
     history: History
+    retention: Retention
 
 
 class Exhausted(Exception):

@@ -23,12 +23,14 @@ from app.adapters.store.outage import CONNECT_SECONDS, Outage
 from app.adapters.store.outcomes import SqlOutcomes
 from app.adapters.store.programs import SqlPrograms
 from app.adapters.store.proposals import SqlProposals
+from app.adapters.store.retention import SqlRetention
 from app.adapters.store.runs import SqlProblems, SqlRuns
 from app.adapters.store.trials import SqlTrials
 from app.adapters.store.worker_time import SqlWorkers
 from app.ports import ledger
 from app.ports.history import History
 from app.ports.protocols import Unavailable, Unwritable
+from app.ports.retention import Retention
 
 _SESSION = (
     "-c plan_cache_mode=force_generic_plan -c jit=off"
@@ -96,6 +98,7 @@ class SqlTransaction:
         self.events: ledger.Events = self._events
         self.workers: ledger.Workers = SqlWorkers(connection)
         self.history: History = SqlHistory(connection)
+        self.retention: Retention = SqlRetention(connection)
 
     def write_events(self) -> None:
         """Numbers and stores the events; called once, right before the commit."""
