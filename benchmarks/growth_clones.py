@@ -17,32 +17,32 @@ _FRAME = """
         (SELECT max(id) FROM proposals), (SELECT max(id) FROM cohorts), (SELECT max(id) FROM trials)
     FROM runs WHERE id = %(run)s
 """
-_OWN = "encode(sha256(convert_to({} || ':' || %(copy)s, 'UTF8')), 'hex')"
+_OWN = "encode(sha256(convert_to({} || ':' || %(salt)s, 'UTF8')), 'hex')"
 """The digest that a clone has in place of another."""
 _PROGRAM = _OWN.format("base.program")
 _CHANGED = {
-    "cohorts": {"id": "t.id + %(copy)s * %(cohorts)s"},
-    "programs": {"id": _OWN.format("t.id"), "source": "t.source || '# ' || %(copy)s"},
+    "cohorts": {"id": "t.id + CAST(%(copy)s AS bigint) * %(cohorts)s"},
+    "programs": {"id": _OWN.format("t.id"), "source": "t.source || '# ' || %(salt)s"},
     "fingerprints": {"fingerprint": _OWN.format("t.fingerprint")},
     "proposals": {
-        "id": "t.id + %(copy)s * %(proposals)s",
-        "cohort": "t.cohort + %(copy)s * %(cohorts)s",
-        "ordinal": "t.ordinal + %(copy)s * %(ordinals)s",
+        "id": "t.id + CAST(%(copy)s AS bigint) * %(proposals)s",
+        "cohort": "t.cohort + CAST(%(copy)s AS bigint) * %(cohorts)s",
+        "ordinal": "t.ordinal + CAST(%(copy)s AS bigint) * %(ordinals)s",
         "program": _PROGRAM,
     },
     "trials": {
-        "id": "t.id + %(copy)s * %(trials)s",
-        "cohort": "t.cohort + %(copy)s * %(cohorts)s",
+        "id": "t.id + CAST(%(copy)s AS bigint) * %(trials)s",
+        "cohort": "t.cohort + CAST(%(copy)s AS bigint) * %(cohorts)s",
         "players": f"ARRAY[{_PROGRAM}]",
         "evaluation": f"replace(t.evaluation::text, base.program, {_PROGRAM})::jsonb",
     },
     "completions": {
-        "cohort": "t.cohort + %(copy)s * %(cohorts)s",
-        "proposal": "t.proposal + %(copy)s * %(proposals)s",
-        "sample": "t.sample + %(copy)s * %(ordinals)s",
+        "cohort": "t.cohort + CAST(%(copy)s AS bigint) * %(cohorts)s",
+        "proposal": "t.proposal + CAST(%(copy)s AS bigint) * %(proposals)s",
+        "sample": "t.sample + CAST(%(copy)s AS bigint) * %(ordinals)s",
         "prompt": _OWN.format("t.prompt"),
     },
-    "events": {"seq": "t.seq + %(copy)s * %(events)s"},
+    "events": {"seq": "t.seq + CAST(%(copy)s AS bigint) * %(events)s"},
 }
 """What differs in the rows of a clone, by table and column."""
 _FROM = {
@@ -55,9 +55,9 @@ _FROM = {
     "events": "events t WHERE t.run = %(run)s AND t.seq <= %(events)s",
 }
 _COUNTED = """
-    UPDATE runs SET ordinals = ordinals + %(copies)s * %(ordinals)s,
-        proposals = proposals + %(copies)s * %(n)s, cohorts = cohorts + %(copies)s * %(n)s,
-        events = events + %(copies)s * %(events)s
+    UPDATE runs SET ordinals = ordinals + CAST(%(copies)s AS bigint) * %(ordinals)s,
+        proposals = proposals + CAST(%(copies)s AS bigint) * %(n)s, cohorts = cohorts + CAST(%(copies)s AS bigint) * %(n)s,
+        events = events + CAST(%(copies)s AS bigint) * %(events)s
     WHERE id = %(run)s
 """
 
@@ -83,8 +83,9 @@ def fill(address: str, run: int, proposals: int) -> None:
         frame = {"run": run, **dict(zip(names, found, strict=True))}
         copies = max(0, (proposals - frame["spent"]) // frame["n"])
         for copy in range(1, copies + 1):
+            salted = {**frame, "copy": copy, "salt": f"{proposals}/{copy}"}
             for table, changed in _CHANGED.items():
-                c.execute(_insert(c, table, changed), {**frame, "copy": copy})
+                c.execute(_insert(c, table, changed), salted)
         c.execute(_COUNTED, {**frame, "copies": copies})
         for table in ("cohorts", "proposals", "trials"):
             c.execute(
