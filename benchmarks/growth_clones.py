@@ -56,7 +56,8 @@ _FROM = {
 }
 _COUNTED = """
     UPDATE runs SET ordinals = ordinals + CAST(%(copies)s AS bigint) * %(ordinals)s,
-        proposals = proposals + CAST(%(copies)s AS bigint) * %(n)s, cohorts = cohorts + CAST(%(copies)s AS bigint) * %(n)s,
+        proposals = proposals + CAST(%(copies)s AS bigint) * %(n)s,
+        cohorts = cohorts + CAST(%(copies)s AS bigint) * %(n)s,
         events = events + CAST(%(copies)s AS bigint) * %(events)s
     WHERE id = %(run)s
 """

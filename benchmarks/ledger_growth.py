@@ -227,7 +227,7 @@ class GrowingRun:
             "WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
         )
         with psycopg.connect(self.address, autocommit=True) as connection:
-            tables = dict(connection.execute(query).fetchall())
+            tables: dict[str, int] = dict(connection.execute(query).fetchall())
             [(n,)] = connection.execute("SELECT count(*) FROM proposals").fetchall()
         sizes = {name: round(size / n, 1) for name, size in sorted(tables.items()) if size > n}
         return {**sizes, "all": round(sum(tables.values()) / n, 1)}

@@ -80,13 +80,15 @@ def test_the_last_deletion_empties_the_ledger(ctx: Context, store: SqlStore, dat
     for name in names(store):
         with store.begin() as tx:
             run = tx.runs.named(name)
-        assert run is not None and delete(store, run.id)
+        assert run is not None
+        assert delete(store, run.id)
 
     removed = retention.sweep(store)
 
     left = {name: n for name, n in counts(database).items() if n and name != "deletions"}
     assert left == {}
-    assert removed["runs"] == 2 and removed["problems"] == 1 and removed["programs"] > 2
+    assert (removed["runs"], removed["problems"]) == (2, 1)
+    assert removed["programs"] > 2
 
 
 def test_a_sweep_that_is_killed_goes_on_where_it_was(

@@ -50,7 +50,7 @@ _LEASES = """
 """
 _FAMILY = _WITH_INSIDE.format(run="%(run)s") + "SELECT id, name FROM family ORDER BY id"
 _KEEP = "UPDATE runs SET kept = %(kept)s WHERE id = %(run)s"
-_LOCK = "SELECT state, kept, deleted FROM runs WHERE id = %(run)s FOR UPDATE"
+_LOCK = "SELECT deleted FROM runs WHERE id = %(run)s FOR UPDATE"
 _DELETE = """
     WITH gone AS (
         SELECT id, name, proposals FROM runs WHERE id = ANY(%(runs)s) ORDER BY id FOR UPDATE
@@ -175,8 +175,8 @@ class SqlRetention:
     def delete(self, run: int, reason: DeletionReason) -> bool:
         locked = self._c.row(_LOCK, {"run": run})
         # After the lock nothing begins to work on it, and whoever does already is seen.
-        [stored] = self.stored([run]) or [None]
-        if locked is None or locked.deleted or stored is None or stored.obstacle:
+        stored = self.stored([run])
+        if locked is None or locked.deleted or any(one.obstacle for one in stored):
             return False
         members = [one.id for one in self._c.rows(_FAMILY, {"run": run})]
         self._c.write(_DELETE, {"runs": members, "reason": reason})
