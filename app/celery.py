@@ -36,6 +36,7 @@ QUEUES = {
     "evaluate": "cpu",
     "produce": "control",
     "reap": "control",
+    "sweep": "control",
 }
 """The queue of each task."""
 
@@ -45,6 +46,7 @@ CONCURRENCY = {"gpu": 128, "control": 2}
 GENERATE_CONCURRENCY = "EVOQ_GENERATE_CONCURRENCY"
 PRODUCE_SECONDS = 0.5
 REAP_SECONDS = 5.0
+SWEEP_SECONDS = 60.0
 IDLE_SECONDS = 5.0
 """Between two ticks of `produce` where no run is running."""
 
@@ -101,6 +103,7 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
         "beat_schedule": {
             "produce": _tick("produce", PRODUCE_SECONDS),
             "reap": _tick("reap", REAP_SECONDS),
+            "sweep": _tick("sweep", SWEEP_SECONDS),
         },
     }
 

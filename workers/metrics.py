@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from prometheus_client import (
     CollectorRegistry,
+    Counter,
     Gauge,
     Histogram,
     ProcessCollector,
@@ -14,7 +15,7 @@ from prometheus_client import (
 
 from app.ports.protocols import Unavailable
 
-STEPS = ("produce", "generate", "evaluate", "judge", "reap")
+STEPS = ("produce", "generate", "evaluate", "judge", "reap", "sweep")
 _OUTCOMES = ("done", "unavailable", "raised")
 _SECONDS = (0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 900.0)
 
@@ -24,6 +25,7 @@ class StepMetrics:
 
     Attributes:
       registry: What is served.
+      deleted_runs, removed_rows: Counted by the step `sweep`.
     """
 
     def __init__(self) -> None:
@@ -43,6 +45,20 @@ class StepMetrics:
                 self._seconds.labels(step, outcome)
         self._in_progress = Gauge(
             "evoq_steps_in_progress", "Messages being handled.", ["step"], registry=self.registry
+        )
+        self.deleted_runs = Counter(
+            "evoq_deleted_runs",
+            "Runs that this worker deleted by the limits of the ledger: age or size.",
+            ["reason"],
+            registry=self.registry,
+        )
+        for reason in ("age", "size"):
+            self.deleted_runs.labels(reason)
+        self.removed_rows = Counter(
+            "evoq_removed_rows",
+            "Rows of deleted runs, and logged prompts, that this worker removed, by table.",
+            ["table"],
+            registry=self.registry,
         )
 
     @contextmanager

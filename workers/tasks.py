@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Mapping
 
+from app.bootstrap.settings import own_settings
 from app.celery import app, report_tick
 from app.engine import steps
 from app.engine.context import Context
@@ -11,6 +12,7 @@ from app.logs import at_work_on
 from app.ports.protocols import Unavailable
 from workers.lifecycle import context
 from workers.metrics import step_metrics
+from workers.sweeping import sweep_ledger
 
 _LEASED: Mapping[str, LeaseKind] = {"generate": "proposal", "evaluate": "trial", "judge": "trial"}
 
@@ -51,6 +53,12 @@ def reap(run_id: int | None = None) -> None:
         _attempt("reap", (), lambda: steps.reap_all(context(), _reap))
     else:
         _attempt("reap", (run_id,), lambda: steps.reap(context(), run_id))
+
+
+@app.task(name="sweep")
+def sweep() -> None:
+    """Deletes runs beyond the ledger's limits, and rows of deleted runs; beat sends it."""
+    _attempt("sweep", (), lambda: sweep_ledger(context().store, own_settings()))
 
 
 def _attempt(step: str, subjects: tuple[int, ...], perform: Callable[[], None]) -> None:

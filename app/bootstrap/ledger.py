@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def open_store(
     database_url: str,
     *,
+    session_url: str | None = None,
     connections: int = 16,
     patience_seconds: float = 0.0,
     idle_seconds: float = 0.0,
@@ -35,6 +36,7 @@ def open_store(
     """Returns the ledger; no connection is opened before the first transaction."""
     return SqlStore(
         database_url,
+        session_url=session_url,
         connections=connections,
         patience_seconds=patience_seconds,
         idle_seconds=idle_seconds,

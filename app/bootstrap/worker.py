@@ -56,6 +56,7 @@ def worker_context(settings: Settings | None = None) -> Context:
         raise Misconfigured("EVOQ_DATABASE_URL is not set: give the ledger's address")
     store = open_store(
         settings.database_url.get_secret_value(),
+        session_url=settings.session_url,
         connections=settings.database_connections,
         patience_seconds=LEDGER_PATIENCE_SECONDS,
         idle_seconds=LEDGER_IDLE_SECONDS,

@@ -59,6 +59,14 @@ COMMANDS: dict[str, Command] = {
         "app.cli.runs:cancel",
         "Ends a run now; what is in flight is withdrawn and spends nothing of the budget.",
     ),
+    "delete": Command(
+        "app.cli.delete:delete",
+        "Deletes runs, with the runs inside them, and what no other run uses.",
+    ),
+    "keep": Command(
+        "app.cli.delete:keep",
+        "Protects a run from `evoq delete` and from the limits of the ledger.",
+    ),
     "export-best": Command(
         "app.cli.export:export_best",
         "Writes the source of a run's best program; one of several files into a new or empty "

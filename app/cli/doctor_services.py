@@ -35,7 +35,7 @@ def check_deployment(target: Target) -> Iterator[Finding]:
         remedy = "" if schema.current else schema.remedy
         yield Finding("schema", schema.current, detail, remedy, required=True)
         if schema.current:
-            yield _places(target.database_url)
+            yield _places(target.database_url, target.session_url)
     try:
         require_queue(target.redis_url)
     except CommandError as error:
@@ -59,9 +59,10 @@ def _planner(redis_url: str) -> Finding:
     return Finding("planner", ticks, detail, remedy, required=True)
 
 
-def _places(database_url: str) -> Finding:
+def _places(database_url: str, session_url: str | None) -> Finding:
     """Returns how much the workers can have at work, as they report it to the ledger."""
-    with closing(open_store(database_url, connections=1)) as store, store.begin() as tx:
+    opened = open_store(database_url, session_url=session_url, connections=1)
+    with closing(opened) as store, store.begin() as tx:
         capacity = tx.workers.capacity()
     detail = ", ".join(
         f"{'no' if number is None else number} {what}"
@@ -118,7 +119,8 @@ def evaluating_workers(target: Target) -> list[Worker]:
     try:
         if not version(target.database_url).current:
             return []
-        with closing(open_store(target.database_url, connections=1)) as store, store.begin() as tx:
+        opened = open_store(target.database_url, session_url=target.session_url, connections=1)
+        with closing(opened) as store, store.begin() as tx:
             return tx.workers.evaluating()
     except Unavailable:
         # A database that does not answer is a finding of its own.

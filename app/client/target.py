@@ -38,11 +38,13 @@ class Target:
 
     Attributes:
       home: The embedded stack's folder, which also holds this machine's state of its runs.
+      session_url: See `SqlStore`.
     """
 
     home: Path
     database_url: str | None = None
     redis_url: str | None = None
+    session_url: str | None = None
 
     @property
     def deployed(self) -> bool:
@@ -89,6 +91,13 @@ def find_target(layers: Sequence[Choices] | None = None) -> Target:
             remedy=f"Give both for a deployment (EVOQ_{absent.upper()}, or --set {absent}=…), or "
             f"neither to run embedded.",
         )
+    session_url = settings.get("database_session_url")
+    if session_url and not given:
+        raise UsageError(
+            "it is given and EVOQ_DATABASE_URL is not",
+            where="EVOQ_DATABASE_SESSION_URL",
+            remedy="Give the pooler's address as EVOQ_DATABASE_URL, or leave this one out.",
+        )
     scheme, address, _ = settings.get("database_url", f"{POSTGRES}://").partition("://")
     if not address or scheme.partition("+")[0] != POSTGRES:
         raise UsageError(
@@ -99,7 +108,7 @@ def find_target(layers: Sequence[Choices] | None = None) -> Target:
             remedy="Write postgresql://USER:PASSWORD@HOST:5432/NAME.",
         )
     home = Path(settings.get("home", HOME)).expanduser()
-    return Target(home, settings.get("database_url"), settings.get("redis_url"))
+    return Target(home, settings.get("database_url"), settings.get("redis_url"), session_url)
 
 
 @contextmanager
@@ -126,7 +135,7 @@ def open_ledger(target: Target, stack: EmbeddedStack | None = None) -> Iterator[
     if target.database_url is not None and target.redis_url is not None:
         with silence_noted(target.database_url, note_on_standard_error):
             require_current_schema(target.database_url)
-            with _open_store(target.database_url) as store:
+            with _open_store(target.database_url, target.session_url) as store:
                 yield Ledger(store, target.home, target.redis_url, lambda: None)
         return
     assert stack is not None
@@ -250,8 +259,8 @@ def without_sandbox(ledger: Ledger, executor: Executor) -> Context:
 
 
 @contextmanager
-def _open_store(database_url: str) -> Iterator[SqlStore]:
-    store = open_store(database_url, connections=4)
+def _open_store(database_url: str, session_url: str | None = None) -> Iterator[SqlStore]:
+    store = open_store(database_url, session_url=session_url, connections=4)
     try:
         yield store
     finally:

@@ -23,7 +23,7 @@ from app.domain.problem import Limits
 PREFIX = "EVOQ_"
 ENVIRONMENT = "the environment"
 """The source of the settings in variables."""
-ADDRESSES = ("database_url", "redis_url", "home")
+ADDRESSES = ("database_url", "database_session_url", "redis_url", "home")
 """Settings of the connection, not of the run."""
 
 TEMPLATE_FOLDER = "prompts.template_dir"

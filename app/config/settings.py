@@ -303,6 +303,18 @@ class Settings(BaseSettings):
     """Folder of the embedded stack and of what this machine remembers."""
     database_connections: int = Field(16, ge=1)
     """Most database connections of one process; a worker has one more."""
+    database_session_url: SecretStr | None = None
+    """Address of Postgres for migrations and notices, where `EVOQ_DATABASE_URL` is that of a pooler
+    of transactions. Without a value, `EVOQ_DATABASE_URL`."""
+    ledger_keep_days: float | None = Field(None, gt=0)
+    """Days since its last event after which a run that has ended is deleted. Without a value, and
+    after `evoq keep`, runs stay. A worker of the queue `control` reads it."""
+    ledger_keep_gib: float | None = Field(None, gt=0)
+    """Size of the database in GiB beyond which the oldest run that has ended is deleted, one at a
+    time, unless `evoq keep` protects it. A worker of the queue `control` reads it."""
+    ledger_keep_prompts_days: float | None = Field(None, gt=0)
+    """Days since its last event after which a run that has ended loses its logged prompts; replies
+    stay. A worker of the queue `control` reads it."""
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
     queue: QueueSettings = QueueSettings()
@@ -337,6 +349,12 @@ class Settings(BaseSettings):
     llm_parallel_generations: int | None = Field(None, ge=1)
     """Most requests of the whole deployment at one endpoint; the lower of this and a run's
     `llm.parallel_generations` holds."""
+
+    @property
+    def session_url(self) -> str | None:
+        """The address of Postgres' own sessions; None where `database_url` is one."""
+        given = self.database_session_url
+        return None if given is None else given.get_secret_value()
 
     @property
     def deployed(self) -> bool:

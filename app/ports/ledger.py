@@ -64,6 +64,7 @@ from app.ports.records import (
     Worker,
     WorkerTime,
 )
+from app.ports.retention import Retention
 
 
 class Problems(Protocol):
@@ -799,6 +800,7 @@ class Transaction(Protocol):
     events: Events
     workers: Workers
     history: History
+    retention: Retention
 
 
 class Exhausted(Exception):

@@ -270,3 +270,15 @@ class Store(Protocol):
           Unavailable: The database cannot be reached, or ended the transaction.
         """
         ...
+
+    def vacuum(self, *, full: bool = False) -> None:
+        """Makes the room of rows that were removed free for others.
+
+        Args:
+          full: Whether the room is given back to the file system; every table is locked meanwhile,
+            and written anew.
+
+        Raises:
+          Unavailable: The database cannot be reached.
+        """
+        ...

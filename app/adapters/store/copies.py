@@ -51,7 +51,10 @@ _NEW_NUMBERS = """
     SELECT nextval(pg_get_serial_sequence(%(table)s, 'id')) FROM generate_series(1, %(n)s)
 """
 _BATCH = 500
-_ADDED: Mapping[str, dict[str, Any]] = {"programs": {"paths": None, "digests": None}}
+_ADDED: Mapping[str, dict[str, Any]] = {
+    "programs": {"paths": None, "digests": None},
+    "runs": {"kept": False, "deleted": False, "prompts_removed": False},
+}
 """Columns that copies of earlier versions lack, with their values there."""
 _LONG_AGO = "1970-01-01T00:00:00+00:00"
 _STOPPED = "imported; `evoq resume` goes on with it"

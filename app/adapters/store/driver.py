@@ -84,6 +84,10 @@ class DriverConnection(psycopg.Connection[Any]):
         self._makers: dict[bytes, _MakeRow] = {}
         self.kept: dict[int, Any] = {}
         """What rarely changes of runs, which is read once; see `app.adapters.store.runs`."""
+        self.begins = b"BEGIN"
+        """What begins a transaction."""
+        self.prepares = True
+        """Whether statements are prepared by a name, which needs the same session each time."""
 
     def rows(self, statement: str, params: Mapping[str, object]) -> list[Record]:
         """Returns the rows of a statement as named tuples."""
@@ -127,16 +131,20 @@ class DriverConnection(psycopg.Connection[Any]):
         return self._run(statement, params)[1].command_tuples or 0
 
     def _run(self, statement: str, params: Mapping[str, object]) -> tuple[bytes, PGresult]:
-        """Runs a statement; returns the name that it is prepared by, and its result."""
+        """Runs a statement; returns what it is known by, its name or its text, and its result."""
         text, order = _numbered(statement)
         converter = self._converter
         values = converter.dump_sequence(
             [params[name] for name in order], [PyFormat.AUTO] * len(order)
         )
         if self.pgconn.transaction_status == TransactionStatus.IDLE:
-            self.pgconn.send_query(b"BEGIN")
+            self.pgconn.send_query(self.begins)
             self._result()
-        key = (text, converter.types or ())
+        types = converter.types or ()
+        if not self.prepares:
+            self.pgconn.send_query_params(text, values, types, converter.formats, Format.TEXT)
+            return text, self._result()
+        key = (text, types)
         name = self._names.get(key)
         if name is None:
             name = b"evoqueue_%d" % next(_numbers)

@@ -275,7 +275,7 @@ _REUSED = """
 _SPENT = """
     SELECT count(*) AS runs, coalesce(sum(tokens), 0)::bigint AS tokens,
         coalesce(sum(cost_usd), 0) AS cost_usd
-    FROM runs
+    FROM runs WHERE NOT deleted
 """
 
 

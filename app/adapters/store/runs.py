@@ -34,7 +34,7 @@ _RARELY_CHANGES = (
     *("name", "problem", "strategy", "settings", "seed", "islands", "parent", "in_process"),
 )
 """Columns of which only `revise` changes any, which counts up the column `revision`."""
-_NOT_READ = ("weight", "trials_at_once")
+_NOT_READ = ("weight", "trials_at_once", "kept", "deleted", "prompts_removed")
 RUN_COLUMNS = ", ".join(
     [
         f"runs.{column.name}::text" if isinstance(column.type, JSONB) else f"runs.{column.name}"
@@ -66,9 +66,14 @@ _ADD = """
     SELECT id FROM added
 """
 _RUN = f"SELECT {RUN_COLUMNS} FROM runs"
-_ONE = f"{_RUN} WHERE runs.id = %(run)s"
-_NAMED = f"{_RUN} WHERE runs.name = %(name)s OR runs.id = %(id)s ORDER BY runs.name = %(name)s DESC"
-_NEWEST = f"{_RUN} WHERE runs.parent IS NULL ORDER BY runs.id DESC LIMIT %(limit)s"
+_ONE = f"{_RUN} WHERE runs.id = %(run)s AND NOT deleted"
+_NAMED = f"""
+    {_RUN} WHERE (runs.name = %(name)s OR runs.id = %(id)s) AND NOT deleted
+    ORDER BY runs.name = %(name)s DESC
+"""
+_NEWEST = f"""
+    {_RUN} WHERE runs.parent IS NULL AND NOT deleted ORDER BY runs.id DESC LIMIT %(limit)s
+"""
 _INSIDE = f"""
     SELECT proposals.id AS proposal, proposals.ordinal, proposals.state AS proposal_state,
         proposals.reserved, {RUN_COLUMNS}
@@ -123,7 +128,7 @@ _GIVE_BACK = """
 """
 _SET_STATE = """
     UPDATE runs SET state = %(after)s, reason = %(reason)s
-    WHERE id = %(run)s AND state = ANY(%(before)s)
+    WHERE id = %(run)s AND state = ANY(%(before)s) AND NOT deleted
 """
 _REVISE = """
     UPDATE runs SET settings = %(settings)s, operators = %(operators)s, weight = %(weight)s,

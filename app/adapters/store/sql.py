@@ -2,12 +2,13 @@
 
 import select
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 import psycopg
 from psycopg import errors
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
@@ -23,24 +24,29 @@ from app.adapters.store.outage import CONNECT_SECONDS, Outage
 from app.adapters.store.outcomes import SqlOutcomes
 from app.adapters.store.programs import SqlPrograms
 from app.adapters.store.proposals import SqlProposals
+from app.adapters.store.retention import SqlRetention
 from app.adapters.store.runs import SqlProblems, SqlRuns
 from app.adapters.store.trials import SqlTrials
 from app.adapters.store.worker_time import SqlWorkers
 from app.ports import ledger
 from app.ports.history import History
 from app.ports.protocols import Unavailable, Unwritable
+from app.ports.retention import Retention
 
-_SESSION = (
-    "-c plan_cache_mode=force_generic_plan -c jit=off"
-    " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
-)
+_IDLE = "idle_in_transaction_session_timeout"
+_SESSION = {
+    "plan_cache_mode": "force_generic_plan",
+    "jit": "off",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
 """Every statement is a lookup by key, run thousands of times: planning costs more than it does.
 
 A plan is made once and kept, often while the tables are empty, when a scan looks as cheap as an
 index: scans are ruled out, or they would be run until the tables are analysed.
 """
 
-_IDLE = "idle_in_transaction_session_timeout"
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _PROBES: dict[str, Any] = {
     "keepalives_idle": 10,
@@ -96,6 +102,7 @@ class SqlTransaction:
         self.events: ledger.Events = self._events
         self.workers: ledger.Workers = SqlWorkers(connection)
         self.history: History = SqlHistory(connection)
+        self.retention: Retention = SqlRetention(connection)
 
     def write_events(self) -> None:
         """Numbers and stores the events; called once, right before the commit."""
@@ -107,6 +114,8 @@ class SqlStore:
 
     Args:
       url: SQLAlchemy address, `postgresql+psycopg://…`.
+      session_url: Where `url` is the address of a pooler that gives each transaction any session:
+        an address of sessions that last, for notices and vacuums.  None: `url` is one.
       connections: Largest number held at once by this process; opened as they are needed.
       wait_seconds: How long a transaction waits for a connection before it is `Unavailable`.
       patience_seconds: How long a transaction waits for a server that accepts no connection.
@@ -118,27 +127,34 @@ class SqlStore:
         self,
         url: str,
         *,
+        session_url: str | None = None,
         connections: int = 16,
         wait_seconds: float = 30.0,
         patience_seconds: float = 0.0,
         idle_seconds: float = 0.0,
     ) -> None:
         self._outage = Outage(patience_seconds)
+        settings = {**_SESSION, _IDLE: f"{round(1000 * idle_seconds)}"}
+        parameters = {
+            "connect_timeout": CONNECT_SECONDS,
+            "application_name": "evoqueue",
+            **_PROBES,
+        }
+        if session_url is None:
+            parameters["options"] = " ".join(f"-c {name}={at}" for name, at in settings.items())
         self._engine: Engine = create_engine(
             url,
             pool_size=connections,
             max_overflow=0,
             pool_timeout=wait_seconds,
             pool_pre_ping=False,
-            connect_args={
-                "connect_timeout": CONNECT_SECONDS,
-                "application_name": "evoqueue",
-                "options": f"{_SESSION} -c {_IDLE}={round(1000 * idle_seconds)}",
-                **_PROBES,
-            },
+            connect_args=parameters,
         )
-        event.listen(self._engine, "do_connect", _connected)
+        pooled = "; ".join(["BEGIN", *(f"SET LOCAL {name}={at}" for name, at in settings.items())])
+        begins = None if session_url is None else pooled.encode()
+        event.listen(self._engine, "do_connect", partial(_connected, begins))
         event.listen(self._engine, "checkout", _refuse_ended)
+        self._sessions = make_url(session_url or url).set(drivername="postgresql")
 
     @contextmanager
     def begin(self, *, snapshot: bool = False) -> Iterator[SqlTransaction]:
@@ -174,21 +190,31 @@ class SqlStore:
         Raises:
           Unavailable: The database cannot be reached, or ended the connection.
         """
+        with self._own_connection() as driver:
+            driver.execute(f"LISTEN {channel}".encode())
+            yield True
+            while True:
+                yield bool(list(driver.notifies(timeout=seconds, stop_after=1)))
+
+    def vacuum(self, *, full: bool = False) -> None:
+        """See `app.ports.protocols.Store.vacuum`."""
+        with self._own_connection() as driver:
+            driver.execute(b"VACUUM (FULL, ANALYZE)" if full else b"VACUUM (ANALYZE)")
+
+    @contextmanager
+    def _own_connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """Yields a connection without transactions that is used for nothing else, and closes it."""
         try:
-            pooled = self._engine.raw_connection()
-            driver = pooled.driver_connection
-            assert isinstance(driver, psycopg.Connection)
-            pooled.detach()
-            with closing(driver):
-                driver.autocommit = True
-                driver.execute(f"LISTEN {channel}".encode())
-                yield True
-                while True:
-                    yield bool(list(driver.notifies(timeout=seconds, stop_after=1)))
-        except (OperationalError, InterfaceError, *_GONE) as error:
+            with psycopg.Connection.connect(
+                self._sessions.render_as_string(hide_password=False),
+                connect_timeout=CONNECT_SECONDS,
+                application_name="evoqueue",
+                autocommit=True,
+                **_PROBES,
+            ) as connection:
+                yield connection
+        except _GONE as error:
             raise Unavailable(f"the database: {_first_line(error)}") from error
-        except PoolTimeout as error:
-            raise Unavailable(f"no database connection became free: {error}") from error
 
     def close(self) -> None:
         """Closes every pooled connection.  Idempotent."""
@@ -196,12 +222,21 @@ class SqlStore:
 
 
 def _connected(
+    begins: bytes | None,
     dialect: object,  # noqa: ARG001
     record: object,  # noqa: ARG001
     arguments: Sequence[Any],
     parameters: Mapping[str, Any],
 ) -> psycopg.Connection[Any]:
-    return connect(arguments, parameters)
+    """Returns a connection.
+
+    Where `begins` is given, the pooler behind it gives each transaction any session: the settings
+    of a session are those of each transaction, and no statement is prepared by a name.
+    """
+    driver = connect(arguments, parameters)
+    if begins is not None:
+        driver.begins, driver.prepares = begins, False
+    return driver
 
 
 def _refuse_ended(driver: Any, record: object, proxy: object) -> None:  # noqa: ARG001

@@ -9,6 +9,7 @@ from sqlalchemy import (
     DateTime,
     Float,
     ForeignKey,
+    ForeignKeyConstraint,
     Identity,
     Index,
     Integer,
@@ -90,6 +91,9 @@ runs = Table(
     Column("cost_usd", Float(53), nullable=False, server_default="0"),
     Column("longest_prompt_tokens", Integer, nullable=False, server_default="0"),
     Column("revision", Integer, nullable=False, server_default="0"),
+    Column("kept", Boolean, nullable=False, server_default=text("false")),
+    Column("deleted", Boolean, nullable=False, server_default=text("false")),
+    Column("prompts_removed", Boolean, nullable=False, server_default=text("false")),
     Column("parent", BigInteger, ForeignKey("proposals.id", use_alter=True)),
     _moment("created_at"),
     UniqueConstraint("name"),
@@ -102,6 +106,20 @@ runs = Table(
     ),
     CheckConstraint("weight > 0", name="weight_is_positive"),
     Index("runs_going", "id", postgresql_where=text("state IN ('running', 'paused')")),
+    Index("runs_of_problem", "problem"),
+)
+deletions = Table(
+    "deletions",
+    metadata,
+    Column("run", BigInteger, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("proposals", Integer, nullable=False),
+    _moment("deleted_at"),
+    Column("swept_at", DateTime(timezone=True)),
+    Column("database_bytes", BigInteger),
+    CheckConstraint("reason IN ('asked', 'age', 'size')", name="reason_is_known"),
+    Index("deletions_unswept", "run", postgresql_where=text("swept_at IS NULL")),
 )
 texts = Table(
     "texts",
@@ -122,6 +140,12 @@ programs = Table(
     CheckConstraint(
         "cardinality(paths) IS NOT DISTINCT FROM cardinality(digests)", name="one_digest_a_path"
     ),
+    Index(
+        "programs_with_texts",
+        "digests",
+        postgresql_using="gin",
+        postgresql_where=text("digests IS NOT NULL"),
+    ),
 )
 fingerprints = Table(
     "fingerprints",
@@ -140,6 +164,7 @@ cohorts = Table(
     Column("operator", Text, nullable=False),
     Column("size", Integer, nullable=False),
     _moment("planned_at"),
+    Index("cohorts_of_run", "run", "id"),
     Index("cohorts_validated", "run", postgresql_where=text("operator = 'validate'")),
 )
 _FAILED_IN_A_TRIAL = text("state = 'failed' AND program IS NOT NULL")
@@ -188,7 +213,8 @@ proposals = Table(
     CheckConstraint("(state = 'cut') = (cut_reason IS NOT NULL)", name="cut_with_a_reason"),
     CheckConstraint("state <> 'admitted' OR fitness IS NOT NULL", name="admitted_with_a_fitness"),
     CheckConstraint("fitness NOT IN ('NaN', 'Infinity', '-Infinity')", name="fitness_is_finite"),
-    Index("proposals_of_cohort", "cohort"),
+    UniqueConstraint("cohort", "id", name="proposals_cohort_once"),
+    Index("proposals_with_program", "program", postgresql_where=text("program IS NOT NULL")),
     Index("proposals_reserving", "run", postgresql_where=text("reserved > 0")),
     Index("proposals_waiting", "run", "visible_at", postgresql_where=text("state = 'planned'")),
     Index("proposals_unsettled", "run", postgresql_where=text("state IN ('planned', 'testing')")),
@@ -228,7 +254,7 @@ trials = Table(
     "trials",
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
-    Column("run", BigInteger, ForeignKey("runs.id"), nullable=False),
+    Column("run", BigInteger, nullable=False),
     Column("cohort", BigInteger, ForeignKey("cohorts.id"), nullable=False),
     Column("island", Integer, nullable=False),
     Column("stage", Text, nullable=False),
@@ -284,7 +310,7 @@ elites = Table(
     Column("cell", JSONB, nullable=False),
     Column("rank", Integer, nullable=False),
     Column("number", Integer, nullable=False),
-    Column("program", Text, ForeignKey("programs.id"), nullable=False),
+    Column("program", Text, nullable=False),
     Column("fitness", Float(53), nullable=False),
     Column("length", Integer, nullable=False),
     Column("generation", Integer, nullable=False),
@@ -307,7 +333,7 @@ completions = Table(
     "completions",
     metadata,
     Column("cohort", BigInteger, nullable=False),
-    Column("proposal", BigInteger, ForeignKey("proposals.id"), nullable=False),
+    Column("proposal", BigInteger, nullable=False),
     Column("asker", Text, nullable=False),
     Column("turn", Integer, nullable=False),
     Column("place", Integer, nullable=False),
@@ -328,6 +354,11 @@ completions = Table(
     Column("system_text", Text),
     Column("user_text", Text),
     PrimaryKeyConstraint("cohort", "proposal", "asker", "turn", "place"),
+    ForeignKeyConstraint(
+        ["cohort", "proposal"],
+        ["proposals.cohort", "proposals.id"],
+        name="completions_proposal_exists",
+    ),
     CheckConstraint("asker IN ('operator', 'judges')", name="asker_is_known"),
     Index("completions_of_prompt", "prompt", "sample", postgresql_where=text("NOT reused")),
 )

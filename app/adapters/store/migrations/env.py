@@ -12,7 +12,11 @@ _LOCK = 0x65766F72
 
 
 def _url() -> str:
-    told = context.config.attributes.get("url") or os.environ.get("EVOQ_DATABASE_URL")
+    told = (
+        context.config.attributes.get("url")
+        or os.environ.get("EVOQ_DATABASE_SESSION_URL")
+        or os.environ.get("EVOQ_DATABASE_URL")
+    )
     if not told:
         raise SystemExit("migrations: set EVOQ_DATABASE_URL to the database's address")
     return str(told)
