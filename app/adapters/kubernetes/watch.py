@@ -97,9 +97,9 @@ class Watch:
             raise Misconfigured(*self._refusal.args)
         for since in list(self._broken_since.values()):
             if time.monotonic() - since > outage_seconds:
+                server = self._cluster.server
                 raise Unavailable(
-                    f"the API server {self._cluster.server} has not answered for "
-                    f"{outage_seconds:g} s; Jobs that run go on, and their results are read later"
+                    f"the API server {server} has not answered for {outage_seconds:g} s"
                 )
 
     def close(self) -> None:

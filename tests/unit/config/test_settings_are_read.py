@@ -40,7 +40,7 @@ CARRIERS: Mapping[str, tuple[str, ...]] = {
     "prompts": ("prompts", "PromptSettings", "PromptRules", "rules"),
     "strategy": ("MapElites",),
     "EVOQ": ("settings", "Settings", "target"),
-    "EVOQ_KUBERNETES": ("KubernetesSettings",),
+    "EVOQ_KUBERNETES": ("KubernetesSettings", "cluster"),
 }
 """Section to the names of values and classes that have its settings as attributes."""
 
