@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import typer
 
@@ -175,9 +175,7 @@ def branch(
         "--max-parallel": max_parallel,
     }
     _check(pattern, given, command, shells)
-    for name, value in (("--network", network), ("--visible", visible), ("--env", env)):
-        if value and not sandbox:
-            raise UsageError("has no effect without --sandbox", where=name, remedy="Add --sandbox.")
+    apart = _apart(sandbox, network or [], visible or [], env or [])
     options = _Options(
         [["/bin/sh", "-c", text] for text in shells] if shells else [list(command or ())],
         len(shells) if shells else n or _COPIES,
@@ -188,37 +186,45 @@ def branch(
     screen = Screen(json=as_json)
     return_to_the_shells_folder()
     try:
-        if sandbox:
-            options.terms["runner"] = _isolated(network or [], visible or [], env or [])
+        if apart is not None:
+            options.terms["runner"] = IsolatedRunner(**apart)
         outcome = _pattern(pattern, options)(folder)
     except (BranchingError, TimeoutError) as error:
         raise CommandError(str(error)) from error
     return _report(pattern, outcome, no_commit, screen)
 
 
-def _isolated(network: list[str], visible: list[str], variables: list[str]) -> IsolatedRunner:
-    """Returns where commands run apart.
+class _Apart(TypedDict):
+    """Arguments of `IsolatedRunner`."""
 
-    Raises:
-      UsageError: A host, a path or a variable is none.
-      IsolationError: Nothing here keeps a command apart.
-    """
+    hosts: list[str]
+    visible: list[str]
+    environment: dict[str, str]
+
+
+def _apart(
+    sandbox: bool, hosts: list[str], visible: list[str], variables: list[str]
+) -> _Apart | None:
+    """Returns what commands have that run apart; None where they run here."""
+    for name, given in (("--network", hosts), ("--visible", visible), ("--env", variables)):
+        if given and not sandbox:
+            raise UsageError("has no effect without --sandbox", where=name, remedy="Add --sandbox.")
+    if not sandbox:
+        return None
     environment = {}
     for text in variables:
-        name, given, value = text.partition("=")
-        if not given and name not in os.environ:
+        name, assigned, value = text.partition("=")
+        if not assigned and name not in os.environ:
             remedy = "Write NAME=VALUE, or export it."
             raise UsageError("no such variable", where="--env", value=name, remedy=remedy)
-        environment[name] = value if given else os.environ[name]
-    for path in visible:
-        if not os.path.exists(path):
-            raise UsageError(
-                "no such file or folder", where="--visible", value=path, remedy="Correct the path."
-            )
-    if wrong := [host for host in network if not is_host(host)]:
+        environment[name] = value if assigned else os.environ[name]
+    if missing := [path for path in visible if not os.path.exists(path)]:
+        remedy = "Correct the path."
+        raise UsageError("does not exist", where="--visible", value=missing[0], remedy=remedy)
+    if wrong := [host for host in hosts if not is_host(host)]:
         remedy = "Write NAME, for HTTPS, or NAME:PORT."
-        raise UsageError("no host", where="--network", value=wrong[0], remedy=remedy)
-    return IsolatedRunner(visible=visible, hosts=network, environment=environment)
+        raise UsageError("is no host", where="--network", value=wrong[0], remedy=remedy)
+    return {"hosts": hosts, "visible": visible, "environment": environment}
 
 
 def return_to_the_shells_folder() -> None:
