@@ -255,7 +255,7 @@ class _OfJob:
     def result(self) -> Answer:
         self._thread.join()
         match self._ended:
-            case JobEnd(result=bytes(document)):
+            case JobEnd(results=(*_, document)):
                 return read_answer(self._shipped.finish(document.decode("utf-8", "replace")))
             case JobEnd(ending=ending) if ending.kind is EndKind.DEADLINE:
                 raise TimeoutError(f"no end within {self._spec.run_seconds:g} s")
