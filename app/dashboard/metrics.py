@@ -12,6 +12,7 @@ from app.adapters.model.congestion.gate import Ended
 from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import lengths, losses
 from app.dashboard.reads import RunReader
+from app.dashboard.system import queues_of
 from app.domain.evaluation import FailureKind
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import CutReason, State
@@ -58,7 +59,7 @@ class _Collector:
     def _queue(self) -> Iterator[Metric]:
         state = self._reader.queue()
         try:
-            waiting = lengths(client_url(self._reader.redis_url), WORKER_KINDS)
+            waiting = lengths(client_url(self._reader.redis_url), self._queues())
         except OSError:
             waiting = {}
         yield _gauge("evoq_queue_up", "Whether Redis answers.", bool(waiting))
@@ -98,6 +99,14 @@ class _Collector:
                 results.add_metric([endpoint.endpoint, ended.value], number)
         yield results
 
+    def _queues(self) -> list[str]:
+        """Returns the queues without labels, and those that live workers serve or steps wait at."""
+        try:
+            with self._reader.store.begin() as tx:
+                return queues_of(tx)
+        except Unavailable:
+            return list(WORKER_KINDS)
+
     def _losses(self) -> Iterator[Metric]:
         try:
             lost = losses(client_url(self._reader.redis_url))
@@ -129,7 +138,14 @@ class _Collector:
         ):
             places.add_metric([of], number or 0)
             used.add_metric([of], taken / number if number else 0.0)
-        yield from (workers, faulty, places, used)
+        unserved = GaugeMetricFamily(
+            "evoq_unserved_steps",
+            "Steps that wait for a worker of a fleet, and no live worker serves it.",
+            labels=["queue"],
+        )
+        for queue, n in tx.fleets.unserved().items():
+            unserved.add_metric([queue], n)
+        yield from (workers, faulty, places, used, unserved)
         uptime = tx.history.uptime_seconds()
         yield _gauge("evoq_ledger_uptime_seconds", "Since Postgres was started.", uptime)
         yield _gauge("evoq_trials_at_work", "Trials that are in a sandbox.", at_work)

@@ -37,19 +37,18 @@ def enqueue_trials(ctx: Context, trials: Sequence[WaitingTrial], together: int =
       trials: The trials, of one run.
       together: How many trials one message may name, where a sandbox runs them.
     """
-    evaluated = [trial.id for trial in trials if step_of(trial) == "evaluate"]
-    judged = [trial.id for trial in trials if step_of(trial) == "judge"]
-    if evaluated:
-        ctx.executor.submit("evaluate", sorted(evaluated), together=together)
-    if judged:
-        ctx.executor.submit("judge", sorted(judged))
+    fleets: dict[Step, dict[int, str]] = {"evaluate": {}, "judge": {}}
+    for trial in sorted(trials, key=lambda trial: trial.id):
+        fleets[step_of(trial)][trial.id] = trial.fleet
+    ctx.enqueue("evaluate", fleets["evaluate"], together=together)
+    ctx.enqueue("judge", fleets["judge"])
 
 
 def redeliver(ctx: Context, run: int) -> None:
     """Enqueues unfinished work whose lease ran out: a queue that is lost whole does no harm."""
     with ctx.store.begin() as tx:
         proposals, trials = tx.leases.overdue(run, ctx.pace.redeliver_seconds)
-    ctx.executor.submit("generate", proposals)
+    ctx.enqueue("generate", proposals)
     enqueue_trials(ctx, trials)
 
 

@@ -5,8 +5,8 @@ Nothing is decided by it: it is for people to read.
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from app.adapters.model.congestion.status import EndpointStatus, published, without_secrets
 from app.adapters.model.providers.spec import model_spec
@@ -14,6 +14,8 @@ from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import ticking
 from app.config.settings import stored_settings
 from app.domain.run import Run, RunState
+from app.domain.search.fleets import waiting_text
+from app.engine.quotas import quota_reason
 from app.ports.ledger import Transaction
 from app.ports.records import Backlog, Presence
 
@@ -76,10 +78,37 @@ def waiting_of(tx: Transaction, run: Run, queue: QueueState) -> str:
     """Returns what a run waits for, as the ledger and the queue show it; see `waits_for`."""
     if run.state is not RunState.RUNNING:
         return ""
-    return waits_for(run, tx.proposals.backlog(run.id), tx.workers.presence(), queue)
+    backlog, presence = tx.proposals.backlog(run.id), tx.workers.presence()
+    return waits_for(run, backlog, presence, queue, read_shortage(tx, run))
 
 
-def waits_for(run: Run, backlog: Backlog, presence: Presence, queue: QueueState) -> str:
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """What a run of a deployment may lack beside workers without a label.
+
+    Attributes:
+      unserved: Queue with a label that no worker serves, to the number of steps that wait there.
+      quota: The quota of its project that keeps it from planning; "" where none does.
+    """
+
+    unserved: Mapping[str, int] = field(default_factory=dict)
+    quota: str = ""
+
+
+def read_shortage(tx: Transaction, run: Run) -> Shortage:
+    """Returns what a run lacks; a run without labels and without a project costs no statement."""
+    fleets = run.rules.fleets
+    labelled = any((*fleets.generating, *fleets.trials, fleets.judges))
+    return Shortage(tx.fleets.unserved([run.id]) if labelled else {}, quota_reason(tx, run))
+
+
+def waits_for(
+    run: Run,
+    backlog: Backlog,
+    presence: Presence,
+    queue: QueueState,
+    shortage: Shortage = Shortage(),
+) -> str:
     """Returns what a run waits for, in a line; "" where nothing is missing, or it does not run.
 
     Args:
@@ -87,17 +116,22 @@ def waits_for(run: Run, backlog: Backlog, presence: Presence, queue: QueueState)
       backlog: Its unsettled proposals.
       presence: Which steps have a worker.
       queue: What the queue's server shows.
+      shortage: What it lacks of fleets and quotas.
     """
     if run.state is not RunState.RUNNING:
         return ""
     reasons = [queue.fault] if queue.fault else []
+    reasons += [text for text in (waiting_text(shortage.unserved), shortage.quota) if text]
     if not queue.planning:
         reasons.append("nothing plans: `beat` or a worker of the queue `control` is missing")
-    if backlog.generating and not presence.generating:
+    served = presence.generating and "gpu" in presence.queues
+    if backlog.generating and not served and backlog.fleets.get("", not backlog.fleets):
         reasons.append("no worker of the queue `gpu` generates")
     elif backlog.generating:
         reasons += _silent(endpoints_of(run, queue.endpoints))
-    if backlog.evaluating and not presence.evaluating:
+    served = presence.evaluating and "cpu" in presence.queues
+    tested = any(not run.rules.fleets.trial(island) for island in backlog.testing or (0,))
+    if backlog.evaluating and tested and not served:
         reasons += presence.faults or ["no worker of the queue `cpu` evaluates"]
     if run.reason:
         reasons.append(run.reason.removeprefix(_PREFIX))

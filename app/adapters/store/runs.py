@@ -34,7 +34,7 @@ _RARELY_CHANGES = (
     *("name", "problem", "strategy", "settings", "seed", "islands", "parent", "in_process"),
 )
 """Columns of which only `revise` changes any, which counts up the column `revision`."""
-_NOT_READ = ("weight", "trials_at_once")
+_NOT_READ = ("weight", "trials_at_once", "project", "priority")
 RUN_COLUMNS = ", ".join(
     [
         f"runs.{column.name}::text" if isinstance(column.type, JSONB) else f"runs.{column.name}"
@@ -54,11 +54,11 @@ _ADD = """
     WITH added AS (
         INSERT INTO runs (name, problem, strategy, settings, operators, axes, seed, islands, budget,
             budget_wall_seconds, budget_tokens, budget_cost_usd, generating, evaluating, weight,
-            trials_at_once, parent, in_process, state)
+            trials_at_once, project, priority, parent, in_process, state)
         VALUES (%(name)s, %(problem)s, %(strategy)s, %(settings)s, %(operators)s, %(axes)s,
             %(seed)s, %(islands)s, %(proposals)s, %(wall_seconds)s, %(tokens)s, %(cost_usd)s,
-            %(generating)s, %(evaluating)s, %(weight)s, %(trials_at_once)s, %(parent)s,
-            %(in_process)s, 'running')
+            %(generating)s, %(evaluating)s, %(weight)s, %(trials_at_once)s, %(project)s,
+            %(priority)s, %(parent)s, %(in_process)s, 'running')
         ON CONFLICT (name) DO NOTHING RETURNING id, islands
     ), with_islands AS (
         INSERT INTO islands (run, "index") SELECT id, generate_series(0, islands - 1) FROM added
@@ -127,7 +127,8 @@ _SET_STATE = """
 """
 _REVISE = """
     UPDATE runs SET settings = %(settings)s, operators = %(operators)s, weight = %(weight)s,
-        trials_at_once = %(trials_at_once)s, revision = revision + 1
+        trials_at_once = %(trials_at_once)s, project = %(project)s, priority = %(priority)s,
+        revision = revision + 1
     WHERE id = %(run)s AND revision = %(revision)s
 """
 _SET_AXES = "UPDATE runs SET axes = %(axes)s WHERE id = %(run)s"
@@ -344,11 +345,13 @@ def _axes_json(axes: Sequence[Axis]) -> str:
 
 
 def _set_by_users(settings: Json, operators: Mapping[str, float]) -> dict[str, object]:
-    """Returns the columns that hold a run's settings, two of them once more for statements."""
+    """Returns the columns that hold a run's settings, some of them once more for statements."""
     queue = stored_settings(settings).queue
     return {
         "settings": as_json(dict(settings)),
         "operators": as_json(dict(operators)),
         "weight": queue.weight,
         "trials_at_once": queue.trials_at_once,
+        "project": queue.project,
+        "priority": queue.priority,
     }

@@ -11,7 +11,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from app.adapters.store.outage import CONNECT_SECONDS
 from app.ports.protocols import Unavailable
 
-NEEDED = "0002_files"
+NEEDED = "0004_fleets"
 """The revision that this code was written for: the head of `migrations`."""
 
 

@@ -34,9 +34,9 @@ INTERVAL_SECONDS = 3.0
 
 _SEEN = """
     INSERT INTO workers
-        (id, kind, usd_per_hour, model_places, sandbox_places, settings, protections, fault)
+        (id, kind, usd_per_hour, model_places, sandbox_places, settings, protections, fault, queues)
     VALUES (%(worker)s, %(kind)s, %(usd)s, %(model)s, %(sandbox)s,
-        CAST(%(settings)s AS jsonb), CAST(%(protections)s AS jsonb), %(fault)s)
+        CAST(%(settings)s AS jsonb), CAST(%(protections)s AS jsonb), %(fault)s, %(queues)s)
     ON CONFLICT ON CONSTRAINT workers_key DO UPDATE SET seen_at = now(),
         model_places = excluded.model_places, sandbox_places = excluded.sandbox_places,
         protections = excluded.protections, fault = excluded.fault
@@ -56,7 +56,10 @@ _PRESENCE = """
     SELECT
         coalesce(bool_or(model_places IS NOT NULL AND present), false) AS generating,
         coalesce(bool_or(sandbox_places IS NOT NULL AND present), false) AS evaluating,
-        array_remove(array_agg(DISTINCT fault), '') AS faults
+        array_remove(array_agg(DISTINCT fault), '') AS faults,
+        (SELECT array_agg(DISTINCT queue) FROM workers CROSS JOIN unnest(queues) AS queue
+            WHERE coalesce(model_places, sandbox_places) IS NOT NULL
+                AND seen_at > now() - %(present)s * interval '1 second') AS queues
     FROM (
         SELECT *, seen_at > now() - %(present)s * interval '1 second' AS present FROM workers
         WHERE seen_at > now() - %(live)s * interval '1 second'
@@ -64,7 +67,7 @@ _PRESENCE = """
 """
 _REPORTS = """
     SELECT id, kind, usd_per_hour, settings::text AS settings, protections::text AS protections,
-        fault
+        fault, queues
     FROM workers WHERE {whose} ORDER BY id
 """
 _EVALUATING = _REPORTS.format(
@@ -104,6 +107,7 @@ class SqlWorkers:
             "settings": json.dumps(dict(worker.settings)),
             "protections": None if worker.protections is None else json.dumps(worker.protections),
             "fault": clean(worker.fault),
+            "queues": list(worker.queues),
         }
         self._c.write(_SEEN, seen)
         spent = sorted(seconds.items(), key=lambda item: -1 if item[0] is None else item[0])
@@ -116,7 +120,8 @@ class SqlWorkers:
 
     def presence(self) -> Presence:
         found = self._c.row(_PRESENCE, {"live": LIVE_SECONDS, "present": PRESENT_SECONDS})
-        return Presence(found.generating, found.evaluating, tuple(found.faults or ()))
+        queues = frozenset(found.queues or ())
+        return Presence(found.generating, found.evaluating, tuple(found.faults or ()), queues)
 
     def evaluating(self) -> list[Worker]:
         return [_worker(row) for row in self._c.rows(_EVALUATING, {"live": LIVE_SECONDS})]
@@ -141,7 +146,8 @@ def _worker(row: Record) -> Worker:
     known = None if row.protections is None else json.loads(row.protections)
     protections = None if known is None else tuple((name, remedy) for name, remedy in known)
     settings = json.loads(row.settings)
-    return Worker(row.id, row.kind, row.usd_per_hour, settings, protections, row.fault)
+    queues = tuple(row.queues)
+    return Worker(row.id, row.kind, row.usd_per_hour, settings, protections, row.fault, queues)
 
 
 def _worker_time(row: Record) -> WorkerTime:
