@@ -51,21 +51,27 @@ def _generating(
 
     Its share is that of its places; where models decide, that of their weights.
     """
+    waiting = Counter[str]()
+    for (_, label), n in backlog.planned.items():
+        waiting[label] += n
     loads = {}
     for label in rules.generating:
         number = places.get(queue_of("gpu", label), 0)
         share = number if rules.islands else rules.models[label]
-        loads[label] = FleetLoad(backlog.fleets.get(label, 0), number, share)
+        loads[label] = FleetLoad(waiting[label], number, share)
     return loads
 
 
 def _evaluating(
     rules: FleetRules, backlog: Backlog, places: Mapping[str, int]
 ) -> dict[str, FleetLoad]:
-    """Returns the load of each fleet that evaluates: all proposals of its islands."""
+    """Returns the load of each fleet that evaluates: what is under test, and what will be."""
     in_flight = Counter[str]()
-    for island, n in backlog.islands.items():
+    for island, n in backlog.testing.items():
         in_flight[rules.trial(island)] += n
+    for (island, label), n in backlog.planned.items():
+        if places.get(queue_of("gpu", label)):
+            in_flight[rules.trial(island)] += n
     numbers = {label: places.get(queue_of("cpu", label), 0) for label in rules.evaluating}
     return {label: FleetLoad(in_flight[label], n, n) for label, n in numbers.items()}
 

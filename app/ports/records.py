@@ -150,7 +150,7 @@ class Backlog:
       islands: How many each island has, seeds not counted; absent where none.
       seeding: How many of them are seeds.
       reserved: Proposals that are set aside for runs inside them.
-      fleets: How many wait for their operator, by label of the fleet that generates.
+      planned: How many wait for their operator, by island and label of the fleet that generates.
       testing: How many are under test, by island.
     """
 
@@ -159,7 +159,7 @@ class Backlog:
     islands: Mapping[int, int] = field(default_factory=dict)
     seeding: int = 0
     reserved: int = 0
-    fleets: Mapping[str, int] = field(default_factory=dict)
+    planned: Mapping[tuple[int, str], int] = field(default_factory=dict)
     testing: Mapping[int, int] = field(default_factory=dict)
 
     @property

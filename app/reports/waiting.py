@@ -125,7 +125,8 @@ def waits_for(
     if not queue.planning:
         reasons.append("nothing plans: `beat` or a worker of the queue `control` is missing")
     served = presence.generating and "gpu" in presence.queues
-    if backlog.generating and not served and backlog.fleets.get("", not backlog.fleets):
+    unlabelled = not backlog.planned or any(not label for _, label in backlog.planned)
+    if backlog.generating and not served and unlabelled:
         reasons.append("no worker of the queue `gpu` generates")
     elif backlog.generating:
         reasons += _silent(endpoints_of(run, queue.endpoints))

@@ -178,13 +178,13 @@ class SqlProposals:
     def backlog(self, run: int) -> Backlog:
         states = {"planned": 0, "testing": 0}
         islands: dict[int, int] = {}
-        fleets, testing = Counter[str](), Counter[int]()
+        waiting, testing = Counter[tuple[int, str]](), Counter[int]()
         seeding = reserved = 0
         for record in self._c.rows(_BACKLOG, {"run": run}):
             states[record.state] += record.n
             reserved += int(record.reserved)
             if record.state == "planned":
-                fleets[record.fleet] += record.n
+                waiting[record.island, record.fleet] += record.n
             else:
                 testing[record.island] += record.n
             if record.seed:
@@ -192,7 +192,7 @@ class SqlProposals:
             else:
                 islands[record.island] = islands.get(record.island, 0) + record.n
         planned, tested = states["planned"], states["testing"]
-        return Backlog(planned, tested, islands, seeding, reserved, fleets, testing)
+        return Backlog(planned, tested, islands, seeding, reserved, waiting, testing)
 
     def waiting(self, run: int) -> dict[str, int]:
         return {record.operator: record.n for record in self._c.rows(_WAITING, {"run": run})}
