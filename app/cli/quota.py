@@ -1,5 +1,6 @@
 """`evoq quota`: the projects of a deployment, with their weights and quotas."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -69,22 +70,14 @@ def quota(
       evoq quota vision --remove
     """
     screen, target = Screen(json=as_json), find_target()
-    given: dict[str, float | None] = {}
-    for name, text in (
-        ("runs", runs),
-        ("proposals", proposals),
-        ("tokens_per_day", tokens_per_day),
-        ("usd_per_day", usd_per_day),
-    ):
-        if text is not None:
-            given[name] = _number(name, text)
-    if weight is not None:
-        if not 0 < weight <= MOST:
-            raise _wrong("weight", f"{weight:g}", f"Give a number above 0, at most {MOST}.")
-        given["weight"] = weight
+    limits = {
+        "runs": runs,
+        "proposals": proposals,
+        "tokens_per_day": tokens_per_day,
+        "usd_per_day": usd_per_day,
+    }
+    given = _given(weight, limits, remove=remove)
     name = _named(project, changes=bool(given) or remove)
-    if remove and given:
-        raise _wrong("remove", "with other options", "Give --remove alone.")
     with open_ledger(target) as ledger, ledger.store.begin() as tx:
         if name and remove and not tx.projects.remove(name):
             raise _wrong("remove", name, "It has neither a weight nor a quota: nothing to remove.")
@@ -108,6 +101,24 @@ def quota(
     screen.answer(
         [{**asdict(each), "use": _use(use)} for each, use in shown],
     )
+
+
+def _given(
+    weight: float | None, limits: Mapping[str, str | None], *, remove: bool
+) -> dict[str, float | None]:
+    """Returns the weight and the quotas that are given, by name; None for `none`.
+
+    Raises:
+      UsageError: One cannot be used, or is given with --remove.
+    """
+    given = {name: _number(name, text) for name, text in limits.items() if text is not None}
+    if weight is not None:
+        if not 0 < weight <= MOST:
+            raise _wrong("weight", f"{weight:g}", f"Give a number above 0, at most {MOST}.")
+        given["weight"] = weight
+    if remove and given:
+        raise _wrong("remove", "with other options", "Give --remove alone.")
+    return given
 
 
 def _named(project: str | None, *, changes: bool) -> str:
