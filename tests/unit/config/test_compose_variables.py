@@ -85,7 +85,7 @@ def test_a_setting_of_workers_reaches_the_workers_and_beat(
 
     found = configured(workers=line)
 
-    assert readers(found, "EVOQ_SANDBOX__SPARES") == {*WORKERS, "beat"}
+    assert readers(found, "EVOQ_SANDBOX__SPARES") == {*WORKERS, INSIDE, "beat"}
     assert {found[name]["EVOQ_SANDBOX__SPARES"] for name in WORKERS} == {"3"}
 
 
