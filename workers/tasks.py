@@ -1,7 +1,7 @@
 """Celery tasks: each names a step and does nothing else."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from app.celery import app, report_tick
 from app.engine import steps
@@ -77,8 +77,8 @@ def _produce(ctx: Context, run_id: int) -> None:
     _pausing("produce", (run_id,), lambda: steps.produce(ctx, run_id))
 
 
-def _reap(ctx: Context, run_id: int) -> None:
-    _pausing("reap", (run_id,), lambda: steps.reap(ctx, run_id))
+def _reap(ctx: Context, run_id: int, full: Collection[str]) -> None:
+    _pausing("reap", (run_id,), lambda: steps.reap(ctx, run_id, full))
 
 
 def _pausing(step: str, subjects: tuple[int, ...], perform: Callable[[], None]) -> None:

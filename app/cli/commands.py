@@ -48,6 +48,10 @@ COMMANDS: dict[str, Command] = {
         "app.cli.costs:costs",
         "Shows the costs of all runs together, and the workers' time without work.",
     ),
+    "scale": Command(
+        "app.cli.scale:scale",
+        "Shows how many workers each fleet should have, and why; starts none.",
+    ),
     "pause": Command(
         "app.cli.runs:pause", "Stops a run: no step begins any more, and steps in progress end."
     ),

@@ -20,7 +20,7 @@ def fleets_of(settings: RunSettings) -> FleetRules:
         labels(named, "gpu"),
         models or {"": 1.0},
         labels(named, "cpu") or ("",),
-        next(iter(judge_labels(settings)), ""),
+        next(iter(judge_labels(settings)), None),
     )
 
 

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, FastAPI, Path, Query, Request, WebSocket
+from fastapi import APIRouter, FastAPI, HTTPException, Path, Query, Request, WebSocket
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.websockets import WebSocketDisconnect
@@ -37,6 +38,7 @@ from app.dashboard.reads import (
 from app.dashboard.system import SystemDocument
 from app.dashboard.tail import Tails
 from app.domain.run import Run
+from app.domain.scaling import FleetSize, Goal, Sizing
 from app.domain.search.cohort import TrialId
 from app.ports.protocols import Unavailable
 from app.ports.records import ComparedRuns
@@ -51,6 +53,12 @@ from app.reports.runs import RunRow
 Name = Annotated[str, Path(alias="run", description="Name or number of a run.")]
 Program = Annotated[str, Path(pattern="^[0-9a-f]{4,64}$", description="Beginning of its id.")]
 After = Annotated[int, Query(ge=0, description="How many to skip.")]
+Deadline = Annotated[
+    datetime | None, Query(description="When the runs are to end, with its time zone.")
+]
+Dollars = Annotated[
+    float | None, Query(ge=0, allow_inf_nan=False, description="Most dollars an hour, in all.")
+]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 MOVES_SECONDS = 0.5
 """How often the moves of games at work are read for a client that asks for them."""
@@ -222,10 +230,38 @@ def _add_system(router: APIRouter, reader: RunReader) -> None:
         """Workers, queues, endpoints, leases and disk."""
         return reader.system()
 
+    @router.get("/scale")
+    def scale(deadline: Deadline = None, budget_usd: Dollars = None) -> Sizing:
+        """How many workers each fleet should have, as `evoq scale --all --json`."""
+        try:
+            return reader.sizing(Goal(_seconds_until(deadline), budget_usd))
+        except ValueError as error:
+            raise HTTPException(409, str(error)) from error
+
+    @router.get("/scale/{queue}")
+    def scale_(
+        queue: Literal["gpu", "cpu"],
+        tag: str = "",
+        deadline: Deadline = None,
+        budget_usd: Dollars = None,
+    ) -> FleetSize:
+        """One fleet of it, for KEDA's trigger `metrics-api` (`valueLocation: replicas`)."""
+        for size in scale(deadline, budget_usd).fleets:
+            if (size.queue, size.tag) == (queue, tag):
+                return size
+        return FleetSize(queue, tag, 0, 0, 0, 0.0, None, 0.0, "no run has ever asked for it")
+
     @router.get("/installation")
     def installation() -> list[dict[str, object]]:
         """What `evoq doctor` finds where the dashboard runs; sandboxes are not booted for it."""
         return [dict(finding) for finding in reader.installation()]
+
+
+def _seconds_until(deadline: datetime | None) -> float | None:
+    """Returns the seconds until a deadline; after it, a run is to end as soon as it can."""
+    if deadline is None:
+        return None
+    return max(1.0, (deadline.astimezone() - datetime.now(UTC)).total_seconds())
 
 
 def _add_changes(router: APIRouter, reader: RunReader, control: Control) -> None:

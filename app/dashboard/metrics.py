@@ -3,6 +3,7 @@
 Workers have their own (`workers.metrics`): what only they know is how long steps take.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
@@ -21,7 +22,7 @@ from app.ports.protocols import Unavailable
 from app.ports.records import WORKER_KINDS
 from app.reports.funnel import read_funnel
 from app.reports.summary import run_load
-from app.reports.waiting import waiting_of
+from app.reports.waiting import read_unserved, waiting_of
 
 MOST_RUNS = 20
 """Runs that have metrics of their own: the newest, so that the number of series is bounded."""
@@ -126,6 +127,16 @@ class _Collector:
         for kind in WORKER_KINDS:
             workers.add_metric([kind], sum(worker.kind == kind for worker in live))
             faulty.add_metric([kind], sum(w.kind == kind and bool(w.fault) for w in live))
+        demanded = Counter[tuple[str, str]]()
+        for one in tx.workers.demand():
+            demanded[one.queue, one.tag] += one.places
+        demand = GaugeMetricFamily(
+            "evoq_demand",
+            "Places that running runs could use, as evoq_demand() of the ledger.",
+            labels=["queue", "tag"],
+        )
+        for labels in {("gpu", ""), ("cpu", ""), *demanded}:
+            demand.add_metric(labels, demanded[labels])
         at_work = sum(queue.claimant.at_work for queue in tx.trials.queues(()))
         asked = sum(endpoint.in_flight for endpoint in self._reader.queue().endpoints)
         places = GaugeMetricFamily("evoq_places", "Places of all live workers.", labels=["of"])
@@ -143,9 +154,9 @@ class _Collector:
             "Steps that wait for a worker of a fleet, and no live worker serves it.",
             labels=["queue"],
         )
-        for queue, n in tx.fleets.unserved().items():
+        for queue, n in read_unserved(tx).items():
             unserved.add_metric([queue], n)
-        yield from (workers, faulty, places, used, unserved)
+        yield from (workers, faulty, places, used, demand, unserved)
         uptime = tx.history.uptime_seconds()
         yield _gauge("evoq_ledger_uptime_seconds", "Since Postgres was started.", uptime)
         yield _gauge("evoq_trials_at_work", "Trials that are in a sandbox.", at_work)

@@ -13,6 +13,7 @@ from app.dashboard.system import Installation, SystemDocument, system_document
 from app.domain.problem import Axis, Problem, ProblemDigest
 from app.domain.program import ProgramId
 from app.domain.run import Run
+from app.domain.scaling import Goal, Sizing
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import State, TrialId
 from app.domain.secrets import redacted
@@ -43,6 +44,7 @@ from app.reports.program import (
     read_program,
 )
 from app.reports.runs import RunRow, read_runs
+from app.reports.scaling import read_sizing
 from app.reports.waiting import QueueState
 
 MOST_CELLS = 2500
@@ -312,6 +314,14 @@ class RunReader:
         """Returns how many of some programs each role and model took part in."""
         with self.store.begin() as tx:
             return tx.completions.writers(run.id, programs)
+
+    def sizing(self, goal: Goal) -> Sizing:
+        """Returns the size of each fleet for all running runs.
+
+        Raises:
+          ValueError: The goal limits dollars, and a worker that is needed has no known price.
+        """
+        return read_sizing(self.store, goal)
 
     def system(self) -> SystemDocument:
         """Returns the workers, queues, leases and endpoints of the deployment."""

@@ -12,7 +12,7 @@ from app.domain.search.shares import InFlight
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.ports.records import WORKER_KINDS
-from app.reports.waiting import QueueState
+from app.reports.waiting import QueueState, read_unserved
 
 Installation: TypeAlias = Callable[[], Sequence[Mapping[str, object]]]
 """Returns findings of `evoq doctor`, each as `name`, `ok`, `detail`, `remedy` and `required`."""
@@ -90,7 +90,7 @@ class SystemDocument:
 def queues_of(tx: Transaction) -> list[str]:
     """Returns the queues without labels, and those that live workers serve or steps wait at."""
     served = (queue for worker in tx.workers.live() for queue in worker.queues)
-    return sorted({*WORKER_KINDS, *served, *tx.fleets.unserved()})
+    return sorted({*WORKER_KINDS, *served, *read_unserved(tx)})
 
 
 def _by_run(in_flight: Sequence[InFlight]) -> dict[int, list[InFlight]]:
@@ -125,7 +125,7 @@ def system_document(
             )
             for run, each in _by_run(tx.proposals.in_flight()).items()
         ]
-        queues, unserved = queues_of(tx), tx.fleets.unserved()
+        queues, unserved = queues_of(tx), read_unserved(tx)
         ledger_bytes = tx.history.ledger_bytes()
     fault = queue.fault
     try:

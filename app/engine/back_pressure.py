@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.domain.run import Run
+from app.domain.search import back_pressure
 from app.domain.search.back_pressure import Caps, Flow, most_in_flight, sized, window
 from app.domain.search.fleets import FleetKind, queue_of
 from app.domain.search.shares import InFlight, share, weights_of
@@ -61,6 +62,11 @@ def most_of(
     )
 
 
+def room_beyond_places(run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity) -> int:
+    """Returns how many proposals of a run might be in flight if each found a place."""
+    return most_of(run, backlog, flow, replace(capacity, model=None), asks=True)
+
+
 def shared_capacity(tx: Transaction, run: Run) -> Capacity:
     """Returns the places that a run may plan for: beside other runs, its share of all.
 
@@ -106,6 +112,31 @@ def _share(
 def _sum(places: Sequence[int | None]) -> int | None:
     known = [number for number in places if number is not None]
     return sum(known) if known else None
+
+
+def unplaced(
+    run: Run, backlog: Backlog, measures: Pressure, capacity: Capacity, *, free: int, left: int
+) -> int:
+    """Returns how many proposals more places would let a run plan; see the domain's `unplaced`.
+
+    Args:
+      run: The run, with its present limits.
+      backlog: Its unsettled proposals.
+      measures: Its load.
+      capacity: The places that it may plan for.
+      free: Proposals that it may plan now.
+      left: Proposals of its budget that are not planned.
+    """
+    more = back_pressure.unplaced(
+        measures.flow,
+        run.limits,
+        measures.caps,
+        generating=backlog.generating,
+        evaluating=backlog.evaluating,
+        most=room_beyond_places(run, backlog, measures.flow, capacity),
+        free=free,
+    )
+    return min(more, max(0, left - free))
 
 
 def resized(run: Run, measures: Pressure, capacity: Capacity, *, most: int, least: int) -> Run:

@@ -1,6 +1,7 @@
 """Enqueueing: messages for the next steps, sent after the transaction that made them due."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
@@ -44,12 +45,39 @@ def enqueue_trials(ctx: Context, trials: Sequence[WaitingTrial], together: int =
     ctx.enqueue("judge", fleets["judge"])
 
 
-def redeliver(ctx: Context, run: int) -> None:
-    """Enqueues unfinished work whose lease ran out: a queue that is lost whole does no harm."""
+def redeliver(ctx: Context, run: int, full: Collection[str] = ()) -> None:
+    """Enqueues unfinished work whose lease ran out: a queue that is lost whole does no harm.
+
+    Args:
+      ctx: The world.
+      run: The run.
+      full: Queues that get no message; see `full_queues`.
+    """
     with ctx.store.begin() as tx:
         proposals, trials = tx.leases.overdue(run, ctx.pace.redeliver_seconds)
-    ctx.enqueue("generate", proposals)
-    enqueue_trials(ctx, trials)
+    ctx.enqueue(
+        "generate", {one: label for one, label in proposals.items() if label or "gpu" not in full}
+    )
+    queues = {"judge": "gpu", "evaluate": "cpu"}
+    due = [one for one in trials if one.fleet or queues[step_of(one)] not in full]
+    enqueue_trials(ctx, due)
+
+
+def full_queues(ctx: Context) -> frozenset[str]:
+    """Returns the queues with a message for each step that waits, so that they need no other.
+
+    A queue without workers would otherwise grow with each redelivery.  Its messages may repeat
+    each other, and one may be lost: a worker takes what is there first, and then it is not full.
+    """
+    with ctx.store.begin() as tx:
+        waiting = Counter[str]()
+        for demand in tx.workers.demand():
+            if not demand.tag:
+                waiting[demand.queue] += demand.waiting
+    steps: dict[str, Step] = {"gpu": "generate", "cpu": "evaluate"}
+    return frozenset(
+        queue for queue, n in waiting.items() if n and ctx.executor.queued(steps[queue]) >= n
+    )
 
 
 def step_of(trial: WaitingTrial) -> Step:

@@ -17,7 +17,7 @@ from app.domain.search.nested import LEAST, slices
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.advance import advance
-from app.engine.back_pressure import most_of, pressure, resized, shared_capacity
+from app.engine.back_pressure import most_of, pressure, resized, shared_capacity, unplaced
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.enqueue import enqueue, enqueue_trials
@@ -210,6 +210,8 @@ def _plans(
     plans: list[Plan] = []
     nested = run.rules.nested
     first, left = run.ordinals, run.budget.proposals - run.proposals
+    more = unplaced(run, backlog, measures, capacity, free=room.total, left=left)
+    full = False
     draw = _operator_draw(ctx, tx, _weighted_by_cohort(ctx, run, sizes))
     # Islands in a row whose fleets have no room.
     skipped = 0
@@ -222,7 +224,8 @@ def _plans(
             size = len(reserved)
         alone = not plans and not backlog.unsettled
         idle = strategy.barrier is not Barrier.NONE and measured
-        if size < 1 or size > allowed or (size > room.total and not alone and not idle):
+        full = size > room.total and not alone and not idle
+        if size < 1 or size > allowed or full:
             break
         gpu, cpu = fleet_of(island, first), fleets.trial(island)
         if size > room.of(gpu, cpu) and not alone and not idle:
@@ -239,7 +242,8 @@ def _plans(
         left -= plan.proposals
         allowed -= size
         room = room.without(gpu, cpu, size)
-    return run, plans
+    limits = replace(run.limits, unplaced=more if full else 0)
+    return replace(run, limits=limits), plans
 
 
 def _size(ctx: Context, run: Run, operator: str, size: int) -> int:

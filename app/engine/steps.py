@@ -1,9 +1,10 @@
 """The steps by name: what a Celery task or an inline executor calls with one id."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from app.domain.run import RunState
 from app.engine.context import Context
+from app.engine.enqueue import full_queues
 from app.engine.enqueue import redeliver as reap
 from app.engine.evaluate import evaluate
 from app.engine.generate import generate
@@ -23,10 +24,12 @@ def produce_all(ctx: Context, plan: Callable[[Context, int], None] = produce) ->
     return bool(running)
 
 
-def reap_all(ctx: Context, enqueue: Callable[[Context, int], None] = reap) -> None:
+def reap_all(ctx: Context, enqueue: Callable[[Context, int, Collection[str]], None] = reap) -> None:
     """Enqueues unfinished work of every running run by `enqueue`; see `enqueue.redeliver`."""
-    for run in _running(ctx):
-        enqueue(ctx, run)
+    running = _running(ctx)
+    full = full_queues(ctx) if running else frozenset()
+    for run in running:
+        enqueue(ctx, run, full)
 
 
 def interrupt(ctx: Context, leased: LeaseKind | None, subjects: Sequence[int], reason: str) -> None:

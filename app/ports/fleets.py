@@ -1,6 +1,5 @@
 """The ledger's side of a transaction for fleets and projects: who serves, who waits, who shares."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from app.domain.search.fleets import FleetRules
@@ -8,20 +7,12 @@ from app.domain.search.quotas import ProjectUse, Quota
 
 
 class Fleets(Protocol):
-    """Which queues are served, and which steps wait for them."""
+    """Which queues are served, and the labels of steps that wait."""
 
     def places(self) -> dict[str, int]:
         """Returns the places of the live workers of each queue of models or sandboxes.
 
         A queue is absent where no worker that serves it has reported.
-        """
-        ...
-
-    def unserved(self, runs: Sequence[int] = ()) -> dict[str, int]:
-        """Returns how many steps of running runs wait at queues with labels without a live worker.
-
-        Args:
-          runs: Those whose steps are counted; all if none is given.
         """
         ...
 

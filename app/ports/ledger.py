@@ -28,6 +28,7 @@ from app.domain.operator import (
 from app.domain.problem import Axis, Outcome, Problem, ProblemDigest
 from app.domain.program import Program, ProgramId
 from app.domain.run import Run, RunState
+from app.domain.scaling import Fleet
 from app.domain.search.archive import Cell, CellKey, Elite, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
@@ -53,6 +54,7 @@ from app.ports.records import (
     NewRun,
     Plan,
     Presence,
+    QueueDemand,
     Row,
     StoredProblem,
     StoredReply,
@@ -733,6 +735,21 @@ class Workers(Protocol):
 
     def presence(self) -> Presence:
         """Returns which steps have a worker now: one bounded read."""
+        ...
+
+    def demand(self, run: int | None = None) -> list[QueueDemand]:
+        """Returns what running runs have for each queue, in order of run, queue and tag.
+
+        Args:
+          run: The one that is asked about; None for all.
+        """
+        ...
+
+    def fleets(self) -> list[Fleet]:
+        """Returns the workers of each queue: how many live, with their mean places, at what price.
+
+        The price is that of the newest worker with one, live or not.
+        """
         ...
 
     def evaluating(self) -> list[Worker]:

@@ -241,6 +241,10 @@ class Executor(Protocol):
         """
         ...
 
+    def queued(self, step: Step) -> int:
+        """Returns how many messages wait in the queue of a step; 0 where that is not known."""
+        ...
+
 
 class Store(Protocol):
     """The ledger: the only state that outlives a process.

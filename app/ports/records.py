@@ -496,6 +496,29 @@ class Worker:
     queues: tuple[str, ...] = WORKER_KINDS
 
 
+@dataclass(frozen=True, slots=True)
+class QueueDemand:
+    """What a running run has for the workers of one queue; the view `demand` of the ledger.
+
+    Attributes:
+      tag: Of the workers that it asks for; "" for those without a tag.
+      waiting: Steps that no worker holds; `leased` are those that one holds.
+      places: Of workers, that its steps and those planned next could use at once.  At least one
+        while it has budget left; 0 of a run that one process works on, or whose time is over.
+    """
+
+    run: int
+    queue: str
+    tag: str
+    waiting: int
+    leased: int
+    places: int
+
+    @property
+    def steps(self) -> int:
+        return self.waiting + self.leased
+
+
 LIVE_SECONDS = 20.0
 """Time since its last report for which a worker counts as live: several of its intervals."""
 PRESENT_SECONDS = 7.0

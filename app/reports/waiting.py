@@ -5,8 +5,9 @@ Nothing is decided by it: it is for people to read.
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from app.adapters.model.congestion.status import EndpointStatus, published, without_secrets
 from app.adapters.model.providers.spec import model_spec
@@ -14,10 +15,10 @@ from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import ticking
 from app.config.settings import stored_settings
 from app.domain.run import Run, RunState
-from app.domain.search.fleets import waiting_text
+from app.domain.search.fleets import queue_of, waiting_text
 from app.engine.quotas import quota_reason
 from app.ports.ledger import Transaction
-from app.ports.records import Backlog, Presence
+from app.ports.records import Presence, QueueDemand
 
 SILENT_SECONDS = 5.0
 """Time without an answer after which a run is said to wait for a model."""
@@ -78,61 +79,56 @@ def waiting_of(tx: Transaction, run: Run, queue: QueueState) -> str:
     """Returns what a run waits for, as the ledger and the queue show it; see `waits_for`."""
     if run.state is not RunState.RUNNING:
         return ""
-    backlog, presence = tx.proposals.backlog(run.id), tx.workers.presence()
-    return waits_for(run, backlog, presence, queue, read_shortage(tx, run))
+    demand, presence = tx.workers.demand(run.id), tx.workers.presence()
+    return waits_for(run, demand, presence, queue, quota_reason(tx, run))
 
 
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """What a run of a deployment may lack beside workers without a label.
-
-    Attributes:
-      unserved: Queue with a label that no worker serves, to the number of steps that wait there.
-      quota: The quota of its project that keeps it from planning; "" where none does.
-    """
-
-    unserved: Mapping[str, int] = field(default_factory=dict)
-    quota: str = ""
+def read_unserved(tx: Transaction) -> dict[str, int]:
+    """Returns how many steps wait at queues with labels that no worker serves, by queue."""
+    return unserved(tx.workers.demand(), tx.workers.presence())
 
 
-def read_shortage(tx: Transaction, run: Run) -> Shortage:
-    """Returns what a run lacks; a run without labels and without a project costs no statement."""
-    fleets = run.rules.fleets
-    labelled = any((*fleets.generating, *fleets.trials, fleets.judges))
-    return Shortage(tx.fleets.unserved([run.id]) if labelled else {}, quota_reason(tx, run))
+def unserved(demand: Sequence[QueueDemand], presence: Presence) -> dict[str, int]:
+    """Returns how many steps wait at queues with labels that no worker serves, by queue."""
+    waiting = Counter[str]()
+    for one in demand:
+        name = queue_of(one.queue, one.tag)
+        if one.tag and one.waiting and name not in presence.queues:
+            waiting[name] += one.waiting
+    return dict(waiting)
 
 
 def waits_for(
     run: Run,
-    backlog: Backlog,
+    demand: Sequence[QueueDemand],
     presence: Presence,
     queue: QueueState,
-    shortage: Shortage = Shortage(),
+    quota: str = "",
 ) -> str:
     """Returns what a run waits for, in a line; "" where nothing is missing, or it does not run.
 
     Args:
       run: The run.
-      backlog: Its unsettled proposals.
+      demand: What it has for each queue.
       presence: Which steps have a worker.
       queue: What the queue's server shows.
-      shortage: What it lacks of fleets and quotas.
+      quota: The quota of its project that keeps it from planning; "" where none does.
     """
     if run.state is not RunState.RUNNING:
         return ""
     reasons = [queue.fault] if queue.fault else []
-    reasons += [text for text in (waiting_text(shortage.unserved), shortage.quota) if text]
+    reasons += [text for text in (waiting_text(unserved(demand, presence)), quota) if text]
     if not queue.planning:
         reasons.append("nothing plans: `beat` or a worker of the queue `control` is missing")
+    asked = {one.queue for one in demand if one.steps}
+    unlabelled = {one.queue for one in demand if one.steps and not one.tag}
     served = presence.generating and "gpu" in presence.queues
-    unlabelled = not backlog.planned or any(not label for _, label in backlog.planned)
-    if backlog.generating and not served and unlabelled:
+    if "gpu" in unlabelled and not served:
         reasons.append("no worker of the queue `gpu` generates")
-    elif backlog.generating:
+    elif "gpu" in asked:
         reasons += _silent(endpoints_of(run, queue.endpoints))
     served = presence.evaluating and "cpu" in presence.queues
-    tested = any(not run.rules.fleets.trial(island) for island in backlog.testing or (0,))
-    if backlog.evaluating and tested and not served:
+    if "cpu" in unlabelled and not served:
         reasons += presence.faults or ["no worker of the queue `cpu` evaluates"]
     if run.reason:
         reasons.append(run.reason.removeprefix(_PREFIX))

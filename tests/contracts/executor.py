@@ -50,6 +50,12 @@ class ExecutorContract:
         executor.submit("evaluate", [9, 8], together=4)
         assert list(delivered("evaluate", 7)) == [5, 4, 3, 2, 1, 9, 8]
 
+    def test_the_messages_that_wait_are_counted(
+        self, executor: Executor, delivered: Callable[[Step, int], Sequence[int]]
+    ) -> None:
+        executor.submit("generate", [1, 2, 3])
+        assert (executor.queued("generate"), executor.queued("evaluate")) == (3, 0)
+
     def test_submitting_no_subject_enqueues_nothing(
         self, executor: Executor, delivered: Callable[[Step, int], Sequence[int]]
     ) -> None:

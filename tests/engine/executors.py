@@ -35,6 +35,9 @@ class RecordedMessages(InlineExecutor):
     def take(self) -> tuple[Any, tuple[int, ...], int]:
         return self.messages.pop(0)
 
+    def queued(self, step: Step) -> int:
+        return sum(message[0] == step for message in self.messages)
+
 
 class UnreliableQueue:
     """A queue that loses a tenth of the messages, delivers a fifth twice, and keeps no order.
@@ -61,6 +64,10 @@ class UnreliableQueue:
                 copies = 0 if luck < 0.1 else 2 if luck < 0.3 else 1
                 self._waiting += [(step, message)] * copies
                 self._arrived.notify(copies)
+
+    def queued(self, step: Step) -> int:
+        with self._arrived:
+            return sum(name == step for name, _ in self._waiting)
 
     def take(self) -> tuple[Step, list[int]] | None:
         """Returns a message, or None where none comes for a twentieth of a second."""

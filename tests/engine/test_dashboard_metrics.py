@@ -136,6 +136,8 @@ def test_places_and_ages_show_how_busy_a_deployment_is(ctx: Context, store: SqlS
     assert {labels["of"]: n for labels, n in found["evoq_places"]} == {"model": 4, "sandbox": 8}
     used = {labels["of"]: n for labels, n in found["evoq_utilisation"]}
     assert used == {"model": 1 / 4, "sandbox": 2 / 8}
+    demand = {(labels["queue"], labels["tag"]): n for labels, n in found["evoq_demand"]}
+    assert demand == {("gpu", ""): 1.0, ("cpu", ""): 2.0}
     ages = {labels["stage"]: n for labels, n in found["evoq_queue_age_seconds"]}
     assert ages == {"generating": 0.0, "evaluating": pytest.approx(60, abs=30)}
     assert {labels["ended"]: n for labels, n in found["evoq_endpoint_results"] if n} == {

@@ -14,8 +14,8 @@ from app.domain.search.fleets import UNSERVED, queue_of
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Step, Stop
-from app.ports.records import Capacity, Presence, Worker
-from app.reports.waiting import QueueState, read_shortage, waits_for
+from app.ports.records import Capacity, Worker
+from app.reports.waiting import QueueState, waiting_of
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import RecordedMessages
 from tests.engine.toy import problem
@@ -42,6 +42,9 @@ class Queues:
             message = step, tuple(subjects[n : n + together])
             self.messages.append(message)
             self.waiting[queue_of(KINDS[step], fleet)].append(message)
+
+    def queued(self, step: Step) -> int:
+        return len(self.waiting[KINDS[step]])
 
     def serve(self, ctx: Context, *served: str, rounds: int = 400) -> None:
         """Runs the steps of these queues and of `control`, and lets beat tick in between."""
@@ -105,9 +108,7 @@ def workers(ctx: Context, *served: str) -> None:
 
 def said(ctx: Context, run: Run) -> str:
     with ctx.store.begin() as tx:
-        present, backlog = Presence(True, True), tx.proposals.backlog(run.id)
-        shortage = read_shortage(tx, run)
-        return waits_for(tx.runs.get(run.id), backlog, present, QueueState(), shortage)
+        return waiting_of(tx, tx.runs.get(run.id), QueueState())
 
 
 def state(ctx: Context, run: Run) -> tuple[RunState, int]:

@@ -129,6 +129,9 @@ class Network:
             copies = self._rng.choice((0, 1, 1, 1, 2))
             self._messages += [(step, subject)] * copies
 
+    def queued(self, step: Any) -> int:
+        return sum(name == step for name, _ in self._messages)
+
     def deliver(self) -> bool:
         """Answers a message; returns whether there was one."""
         if not self._messages:

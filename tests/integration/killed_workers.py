@@ -95,6 +95,9 @@ class _Queued:
         chosen = self.here if step == "produce" else self._queue
         chosen.submit(step, subjects, together=together)
 
+    def queued(self, step: Step) -> int:
+        return self._queue.queued(step)
+
 
 class QueuedRuns:
     """Runs whose steps workers take from real queues, but for planning.

@@ -83,6 +83,7 @@ class TestCeleryExecutor(ExecutorContract):
         with caplog.at_level(logging.WARNING, logger="app.adapters.queue.celery"):
             CeleryExecutor(built).submit("evaluate", [1])
             CeleryExecutor(built).submit("evaluate", [2, 3])
+            assert CeleryExecutor(built).queued("evaluate") == 0
         built.close()
         lines = [r.getMessage() for r in caplog.records if r.name == "app.adapters.queue.celery"]
         assert len(lines) == 2

@@ -1,6 +1,7 @@
 """Enqueues steps through Celery: a message carries the name of a step and one or a few ids."""
 # mypy: disallow-untyped-calls=False
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from celery import Celery
 from kombu.entity import Exchange, Queue
 from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
 
 from app.domain.search.fleets import queue_of
 from app.ports.protocols import Step
@@ -49,6 +51,17 @@ class CeleryExecutor:
                         len(subjects),
                         _reason(error),
                     )
+
+    def queued(self, step: Step) -> int:
+        """Returns the length of the step's queue; 0 where the broker does not answer."""
+        queue = self._app.conf.task_routes[step]["queue"]
+        with (
+            contextlib.suppress(KombuError, RedisError),
+            self._app.pool.acquire(block=True) as connection,
+            connection.default_channel.conn_or_acquire() as client,
+        ):
+            return int(client.llen(queue))
+        return 0
 
     def _queue(self, step: Step, fleet: str) -> Queue | None:
         """Returns the queue of a fleet; None for the queue of the step, which has no label.

@@ -27,6 +27,10 @@ class InlineExecutor:
         """Appends a message for each subject, whatever `together` allows and whatever its fleet."""
         self._messages.extend((step, subject) for subject in subjects)
 
+    def queued(self, step: Step) -> int:
+        """Returns how many messages name the step."""
+        return sum(name == step for name, _ in self._messages)
+
     @property
     def pending(self) -> bool:
         """Whether a message waits for its step."""

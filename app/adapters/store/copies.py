@@ -53,7 +53,7 @@ _NEW_NUMBERS = """
 _BATCH = 500
 _ADDED: Mapping[str, dict[str, Any]] = {
     "programs": {"paths": None, "digests": None},
-    "runs": {"project": "", "priority": 0},
+    "runs": {"unplaced": 0, "project": "", "priority": 0, "queues": ["gpu", "cpu"]},
     "proposals": {"fleet": ""},
     "trials": {"fleet": ""},
     "workers": {"queues": list(WORKER_KINDS)},

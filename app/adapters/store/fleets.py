@@ -1,13 +1,12 @@
 """Fleets and projects: which queues are served, and what projects may use."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 
 from app.adapters.store.driver import DriverConnection
 from app.domain.prompting.judging import STAGE
 from app.domain.search.fleets import FleetRules
 from app.domain.search.quotas import ProjectUse, Quota
-from app.ports.records import LIVE_SECONDS, PRESENT_SECONDS
+from app.ports.records import LIVE_SECONDS
 
 PLACES = """
     SELECT queue, sum(CASE WHEN queue LIKE 'gpu%%' THEN model_places ELSE sandbox_places END)::int
@@ -31,24 +30,6 @@ SERVED = """
     ))
 """
 """Whether a step with a label has a live worker; one without a label is always enqueued."""
-_UNSERVED = f"""
-    SELECT queue, count(*) AS n FROM runs CROSS JOIN LATERAL (
-        SELECT {QUEUE["proposals"]} AS queue FROM proposals
-        WHERE proposals.run = runs.id AND state = 'planned' AND fleet <> ''
-            AND visible_at IS NOT NULL AND (leased_until IS NULL OR leased_until < now())
-        UNION ALL SELECT {QUEUE["trials"]} FROM trials
-        WHERE trials.run = runs.id AND evaluation IS NULL AND NOT withdrawn AND fleet <> ''
-            AND (leased_until IS NULL OR leased_until < now())
-    ) AS step
-    WHERE runs.state = 'running' AND NOT in_process AND (
-        cardinality(CAST(%(runs)s AS bigint[])) = 0 OR runs.id = ANY(CAST(%(runs)s AS bigint[]))
-    ) AND NOT EXISTS (
-        SELECT FROM workers WHERE step.queue = ANY(queues)
-            AND coalesce(model_places, sandbox_places) IS NOT NULL
-            AND seen_at > now() - %(present)s * interval '1 second'
-    )
-    GROUP BY queue ORDER BY queue
-"""
 _MOVE = """
     UPDATE {table} SET fleet = labels[1 + island %% cardinality(labels)]{due}
     FROM (SELECT CAST(%(labels)s AS text[]) AS labels) AS given
@@ -73,16 +54,12 @@ class SqlFleets:
         found = self._c.rows(PLACES, {"live": LIVE_SECONDS})
         return {row.queue: row.places for row in found if row.places is not None}
 
-    def unserved(self, runs: Sequence[int] = ()) -> dict[str, int]:
-        params = {"runs": list(runs), "present": PRESENT_SECONDS}
-        return {row.queue: row.n for row in self._c.rows(_UNSERVED, params)}
-
     def move(self, run: int, rules: FleetRules) -> None:
         for table, which, labels, due in (
             ("proposals", f"{_FREE} AND state = 'planned'", rules.generating, _DUE),
             ("proposals", "state = 'testing'", rules.trials, ""),
             ("trials", f"{_TRIALS} <> '{STAGE}'", rules.trials, _DUE),
-            ("trials", f"{_TRIALS} = '{STAGE}'", (rules.judges,), _DUE),
+            ("trials", f"{_TRIALS} = '{STAGE}'", (rules.judging,), _DUE),
         ):
             statement = _MOVE.format(table=table, which=which, due=due)
             self._c.write(statement, {"run": run, "labels": list(labels)})

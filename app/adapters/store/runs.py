@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from app.adapters.store import tables as t
 from app.adapters.store.codec import built, clean
 from app.adapters.store.driver import DriverConnection, Json, Record
+from app.config.fleets import fleets_of
 from app.config.rules import rules_of
 from app.config.settings import stored_settings
 from app.domain.problem import Axis, Problem, ProblemDigest
@@ -34,7 +35,7 @@ _RARELY_CHANGES = (
     *("name", "problem", "strategy", "settings", "seed", "islands", "parent", "in_process"),
 )
 """Columns of which only `revise` changes any, which counts up the column `revision`."""
-_NOT_READ = ("weight", "trials_at_once", "project", "priority")
+_NOT_READ = ("weight", "trials_at_once", "project", "priority", "queues")
 RUN_COLUMNS = ", ".join(
     [
         f"runs.{column.name}::text" if isinstance(column.type, JSONB) else f"runs.{column.name}"
@@ -54,11 +55,11 @@ _ADD = """
     WITH added AS (
         INSERT INTO runs (name, problem, strategy, settings, operators, axes, seed, islands, budget,
             budget_wall_seconds, budget_tokens, budget_cost_usd, generating, evaluating, weight,
-            trials_at_once, project, priority, parent, in_process, state)
+            trials_at_once, project, priority, queues, parent, in_process, state)
         VALUES (%(name)s, %(problem)s, %(strategy)s, %(settings)s, %(operators)s, %(axes)s,
             %(seed)s, %(islands)s, %(proposals)s, %(wall_seconds)s, %(tokens)s, %(cost_usd)s,
             %(generating)s, %(evaluating)s, %(weight)s, %(trials_at_once)s, %(project)s,
-            %(priority)s, %(parent)s, %(in_process)s, 'running')
+            %(priority)s, %(queues)s, %(parent)s, %(in_process)s, 'running')
         ON CONFLICT (name) DO NOTHING RETURNING id, islands
     ), with_islands AS (
         INSERT INTO islands (run, "index") SELECT id, generate_series(0, islands - 1) FROM added
@@ -128,7 +129,7 @@ _SET_STATE = """
 _REVISE = """
     UPDATE runs SET settings = %(settings)s, operators = %(operators)s, weight = %(weight)s,
         trials_at_once = %(trials_at_once)s, project = %(project)s, priority = %(priority)s,
-        revision = revision + 1
+        queues = %(queues)s, revision = revision + 1
     WHERE id = %(run)s AND revision = %(revision)s
 """
 _SET_AXES = "UPDATE runs SET axes = %(axes)s WHERE id = %(run)s"
@@ -143,7 +144,8 @@ _SET_OPERATORS = "UPDATE runs SET operators = %(operators)s WHERE id = %(run)s"
 _SET_RANKING = "UPDATE runs SET ranking = %(ranking)s WHERE id = %(run)s"
 _SET_LIMITS = """
     UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
-        generate_batch = %(generate_batch)s, evaluate_batch = %(evaluate_batch)s
+        generate_batch = %(generate_batch)s, evaluate_batch = %(evaluate_batch)s,
+        unplaced = %(unplaced)s
     WHERE id = %(run)s
 """
 _PLANNING = 0x65766F71
@@ -346,7 +348,8 @@ def _axes_json(axes: Sequence[Axis]) -> str:
 
 def _set_by_users(settings: Json, operators: Mapping[str, float]) -> dict[str, object]:
     """Returns the columns that hold a run's settings, some of them once more for statements."""
-    queue = stored_settings(settings).queue
+    stored = stored_settings(settings)
+    queue = stored.queue
     return {
         "settings": as_json(dict(settings)),
         "operators": as_json(dict(operators)),
@@ -354,4 +357,5 @@ def _set_by_users(settings: Json, operators: Mapping[str, float]) -> dict[str, o
         "trials_at_once": queue.trials_at_once,
         "project": queue.project,
         "priority": queue.priority,
+        "queues": fleets_of(stored).queues,
     }

@@ -179,7 +179,7 @@ class SqlTrials:
                 "stage": trial.stage,
                 "players": list(trial.players),
                 "cases": list(trial.cases),
-                "fleet": fleets.judges if trial.stage == STAGE else fleets.trial(cohort.island),
+                "fleet": fleets.judging if trial.stage == STAGE else fleets.trial(cohort.island),
             }
             for cohort, trial in trials
         ]

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from app.adapters.store.codec import clean
 from app.adapters.store.driver import DriverConnection, Record
+from app.domain.scaling import Fleet
 from app.domain.secrets import redacted
 from app.ports.protocols import Protection, Store, Unavailable
 from app.ports.records import (
@@ -21,6 +22,7 @@ from app.ports.records import (
     PRESENT_SECONDS,
     Capacity,
     Presence,
+    QueueDemand,
     Worker,
     WorkerTime,
 )
@@ -64,6 +66,25 @@ _PRESENCE = """
         SELECT *, seen_at > now() - %(present)s * interval '1 second' AS present FROM workers
         WHERE seen_at > now() - %(live)s * interval '1 second'
     ) AS live
+"""
+_DEMAND = "SELECT * FROM demand WHERE run = {run} ORDER BY run, queue, tag"
+_FLEETS = """
+    SELECT queue, tag, count(*) FILTER (WHERE live AND places IS NOT NULL) AS workers,
+        (avg(places) FILTER (WHERE live AND places > 0))::float8 AS places,
+        (array_agg(usd_per_hour ORDER BY seen_at DESC)
+            FILTER (WHERE kind = queue AND served AND usd_per_hour IS NOT NULL))[1] AS usd_per_hour
+    FROM (
+        SELECT *, seen_at > now() - %(live)s * interval '1 second' AS live
+        FROM workers ORDER BY seen_at DESC LIMIT 1000
+    ) AS newest
+    CROSS JOIN LATERAL (
+        SELECT DISTINCT split_part(name, ':', 1) AS queue, split_part(name, ':', 2) AS tag,
+            name = ANY(queues) AS served,
+            CASE WHEN name <> ALL(queues) THEN NULL WHEN name LIKE 'gpu%%' THEN model_places
+                ELSE sandbox_places END AS places
+        FROM unnest(queues || ARRAY['gpu', 'cpu']) AS name WHERE name <> 'control'
+    ) AS of
+    GROUP BY queue, tag ORDER BY queue DESC, tag
 """
 _REPORTS = """
     SELECT id, kind, usd_per_hour, settings::text AS settings, protections::text AS protections,
@@ -122,6 +143,13 @@ class SqlWorkers:
         found = self._c.row(_PRESENCE, {"live": LIVE_SECONDS, "present": PRESENT_SECONDS})
         queues = frozenset(found.queues or ())
         return Presence(found.generating, found.evaluating, tuple(found.faults or ()), queues)
+
+    def demand(self, run: int | None = None) -> list[QueueDemand]:
+        query = _DEMAND.format(run="run" if run is None else "%(run)s")
+        return [QueueDemand(*row) for row in self._c.rows(query, {"run": run})]
+
+    def fleets(self) -> list[Fleet]:
+        return [Fleet(*row) for row in self._c.rows(_FLEETS, {"live": LIVE_SECONDS})]
 
     def evaluating(self) -> list[Worker]:
         return [_worker(row) for row in self._c.rows(_EVALUATING, {"live": LIVE_SECONDS})]

@@ -44,12 +44,14 @@ class InFlightLimits:
       generating: Proposals that wait for their operator.
       evaluating: Proposals under evaluation beyond which nothing new is planned.
       generate_batch, evaluate_batch: Most proposals and most trials that one message names.
+      unplaced: Proposals that would be planned, too, if the workers had places for them.
     """
 
     generating: int
     evaluating: int
     generate_batch: int = 1
     evaluate_batch: int = 1
+    unplaced: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,7 @@ def sized(
         )
     return replace(
         measured,
+        unplaced=before.unplaced,
         generating=caps.generating or measured.generating,
         evaluating=caps.evaluating or measured.evaluating,
     )
@@ -224,6 +227,35 @@ def plannable(
     if not caps.fixed:
         free = min(free, most - generating - evaluating)
     return max(0, free)
+
+
+def unplaced(
+    flow: Flow | None,
+    limits: InFlightLimits,
+    caps: Caps,
+    *,
+    generating: int,
+    evaluating: int,
+    most: int,
+    free: int,
+) -> int:
+    """Returns how many proposals would be planned beside `free` if workers had places for them.
+
+    An autoscaler needs it: what is planned follows the places that there are, and would never ask
+    for others.  It is rounded down to a power of two, so that it seldom changes.
+
+    Args:
+      flow: As for `sized`.
+      limits: The present limits.
+      caps: As for `sized`.
+      generating: Proposals that wait for their operator.
+      evaluating: Proposals under evaluation.
+      most: Result of `most_in_flight` without regard to places.
+      free: Result of `plannable`.
+    """
+    wanted = sized(flow, caps, limits, most=most)
+    more = plannable(wanted, caps, generating=generating, evaluating=evaluating, most=most) - free
+    return 1 << more.bit_length() - 1 if more > 0 else 0
 
 
 def reason(flow: Flow | None, *, evaluating: bool, cap: int | None) -> str:

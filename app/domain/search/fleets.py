@@ -65,13 +65,13 @@ class FleetRules:
       models: Label to the weight of the models that write children; a single one without `islands`
         where all are of one fleet.
       trials: Of evaluations, which islands take in turn; at least one.
-      judges: Of the judges' steps.
+      judges: Of the judges' steps; None where the run has no judges.
     """
 
     islands: tuple[str, ...] = ()
     models: Mapping[str, float] = field(default_factory=lambda: {"": 1.0})
     trials: tuple[str, ...] = ("",)
-    judges: str = ""
+    judges: str | None = None
 
     @property
     def generating(self) -> tuple[str, ...]:
@@ -82,6 +82,18 @@ class FleetRules:
     def evaluating(self) -> tuple[str, ...]:
         """The labels of evaluations, each once."""
         return tuple(dict.fromkeys(self.trials))
+
+    @property
+    def judging(self) -> str:
+        """The label of the judges' steps."""
+        return self.judges or ""
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues of the run's steps, each once."""
+        asking = (*self.generating, *(() if self.judges is None else (self.judges,)))
+        gpu = [queue_of("gpu", label) for label in asking]
+        return list(dict.fromkeys([*gpu, *(queue_of("cpu", label) for label in self.trials)]))
 
     @property
     def divided(self) -> bool:

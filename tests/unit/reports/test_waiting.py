@@ -8,11 +8,13 @@ import pytest
 from app.adapters.model.congestion.status import EndpointStatus
 from app.config.settings import RunSettings
 from app.domain.run import Run, RunState
-from app.ports.records import Backlog, Presence
+from app.ports.records import Presence, QueueDemand
 from app.reports.waiting import SILENT_SECONDS, QueueState, read_queue, waits_for, watched_queue
 from tests.integration.test_cli_display import RUN
 
-BUSY, ALL = Backlog(generating=3, evaluating=2), Presence(True, True)
+GENERATING, EVALUATING = QueueDemand(1, "gpu", "", 3, 0, 3), QueueDemand(1, "cpu", "", 1, 1, 2)
+IDLE = QueueDemand(1, "gpu", "", 0, 0, 1)
+BUSY, ALL = [EVALUATING, GENERATING], Presence(True, True)
 FINE = EndpointStatus("http://models/v1", 8, 8, 2, 0)
 SILENT = replace(FINE, silent_seconds=SILENT_SECONDS, recent={"failed": 7})
 
@@ -43,18 +45,18 @@ def test_what_is_missing_is_named(presence: Presence, queue: QueueState, text: s
 
 
 @pytest.mark.parametrize(
-    ("backlog", "presence", "queue"),
+    ("demand", "presence", "queue"),
     [
-        (Backlog(evaluating=2), Presence(False, True), QueueState(endpoints=[SILENT])),
-        (Backlog(generating=2), Presence(True, False), QueueState()),
+        ([EVALUATING, IDLE], Presence(False, True), QueueState(endpoints=[SILENT])),
+        ([GENERATING], Presence(True, False), QueueState()),
         (BUSY, Presence(True, True, ("no sandbox",)), QueueState()),  # of another worker
         (BUSY, ALL, QueueState(endpoints=[replace(SILENT, endpoint="http://other/v1")])),
     ],
 )
 def test_what_the_run_does_not_need_now_is_not_named(
-    backlog: Backlog, presence: Presence, queue: QueueState
+    demand: list[QueueDemand], presence: Presence, queue: QueueState
 ) -> None:
-    assert waits_for(run(), backlog, presence, queue) == ""
+    assert waits_for(run(), demand, presence, queue) == ""
 
 
 def test_a_model_of_several_that_answers_is_enough() -> None:
