@@ -27,6 +27,7 @@ from app.adapters.queue.address import broker_url, client_url, tls_options
 from app.adapters.queue.ticks import IDLE_KEY, handled
 from app.adapters.queue.transport import install
 from app.config.places import available_cores, places
+from app.domain.search.fleets import fleet_name, kind_of
 from app.domain.search.shares import NEWCOMERS
 from app.logs import filter_secrets, write_json_lines
 
@@ -38,10 +39,10 @@ QUEUES = {
     "reap": "control",
     "sweep": "control",
 }
-"""The queue of each task."""
+"""The queue of each task, which a label may follow: `gpu:llama70b`, `cpu:highmem`."""
 
 CONCURRENCY = {"gpu": 128, "control": 2}
-"""Threads that a worker has for each of its queues; that of `cpu` has one a place, and one more."""
+"""Threads that a worker has for its queues of one kind; for `cpu` one a place, and one more."""
 
 GENERATE_CONCURRENCY = "EVOQ_GENERATE_CONCURRENCY"
 PRODUCE_SECONDS = 0.5
@@ -84,7 +85,8 @@ def configuration(environment: Mapping[str, str]) -> dict[str, Any]:
         "task_ignore_result": True,
         "task_queues": [Queue(name, Exchange(name), name) for name in sorted(set(QUEUES.values()))],
         "task_default_queue": "control",
-        "task_create_missing_queues": False,
+        # `name_worker` refuses what is no queue of ours.
+        "task_create_missing_queues": True,
         "task_routes": {task: {"queue": queue} for task, queue in QUEUES.items()},
         "task_acks_late": True,
         "worker_prefetch_multiplier": 1,
@@ -202,10 +204,12 @@ def _boolean(environment: Mapping[str, str], variable: str) -> bool:
 def threads(queues: Iterable[str], environment: Mapping[str, str]) -> int:
     """Returns the number of tasks that a worker of these queues runs at once.
 
+    Queues that differ in their labels have their threads together.
+
     Raises:
       WrongEnvironment: A variable of a queue is not a positive number.
     """
-    return sum(_threads(queue, environment) for queue in set(queues))
+    return sum(_threads(kind, environment) for kind in {kind_of(queue) for queue in queues})
 
 
 def _threads(queue: str, environment: Mapping[str, str]) -> int:
@@ -238,12 +242,22 @@ def shape_worker(sender: Any, **_: Any) -> None:
 
 
 def name_worker(instance: Any, options: Mapping[str, Any], **_: Any) -> None:
-    """Names a worker after its queues, so that two on one host differ without `-n`."""
+    """Names a worker after its queues, so that two on one host differ without `-n`.
+
+    Raises:
+      SystemExit: It is to serve a queue that no step is sent to.
+    """
     name, host = nodesplit(instance.hostname)
     queues = options.get("queues")
-    if name == NODENAME_DEFAULT and queues:
-        names = queues.split(",") if isinstance(queues, str) else queues
-        instance.hostname = nodename("-".join(names), host)
+    names = queues.split(",") if isinstance(queues, str) else list(queues or ())
+    try:
+        for queue in set(names) - set(QUEUES.values()):
+            fleet_name(queue)
+    except ValueError as error:
+        # Celery logs and forgets any other exception of a signal.
+        raise SystemExit(f"this worker cannot work: -Q {','.join(names)}: {error}") from error
+    if name == NODENAME_DEFAULT and names:
+        instance.hostname = nodename("-".join(names).replace(":", "."), host)
 
 
 def _shape_logs(logger: logging.Logger, **_: Any) -> None:

@@ -7,10 +7,12 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from app.domain.search.fleets import kind_of
+
 log = logging.getLogger(__name__)
 
 _NEEDING = {"ledger": ("gpu", "cpu", "control"), "sandbox": ("cpu",)}
-"""The queues that cannot be served without it."""
+"""The kinds of queues that cannot be served without it."""
 
 
 class Intake:
@@ -46,8 +48,9 @@ class Intake:
 
     def _adjust(self) -> None:
         if self._consumer is not None:
-            stopped = {queue for what in self.lacking for queue in _NEEDING[what]}
-            self._consumer.call_soon(self._consume, self._queues - stopped)
+            stopped = {kind for what in self.lacking for kind in _NEEDING[what]}
+            wanted = {queue for queue in self._queues if kind_of(queue) not in stopped}
+            self._consumer.call_soon(self._consume, wanted)
 
     def _consume(self, wanted: Collection[str]) -> None:
         """Consumes these queues and no other; called in the consumer's own loop."""

@@ -20,6 +20,7 @@ from app.bootstrap.process import WorkerProcess
 from app.bootstrap.worker import with_worker_time, worker_context, worker_engine
 from app.celery import app
 from app.config.settings import Settings
+from app.domain.search.fleets import kind_of
 from app.engine.context import Context
 from app.ports.protocols import Unavailable
 from workers.intake import intake
@@ -90,10 +91,10 @@ def prepare(sender: Any, **_: Any) -> None:
         sys.setswitchinterval(_SWITCH_SECONDS)
     _lower_priority(Settings().nice)
     _serve_metrics()
-    queues = sender.app.amqp.queues.consume_from
-    if "gpu" in queues:
+    kinds = {kind_of(queue) for queue in sender.app.amqp.queues.consume_from}
+    if "gpu" in kinds:
         _load_model(sender)
-    if "cpu" in queues:
+    if "cpu" in kinds:
         _clear_orphans()
 
 
@@ -157,7 +158,7 @@ def import_models(sender: Any, **_: Any) -> None:
     Only a worker that generates asks a model.  A step that needs the client before that waits for
     the rest of the import.
     """
-    if "gpu" in sender.app.amqp.queues.consume_from:
+    if "gpu" in map(kind_of, sender.app.amqp.queues.consume_from):
         threading.Thread(
             target=importlib.import_module,
             args=("app.adapters.model.choose",),

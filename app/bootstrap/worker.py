@@ -26,6 +26,7 @@ from app.bootstrap.settings import own_settings
 from app.celery import app, threads
 from app.config.places import available_cores, places
 from app.config.settings import Settings, of_workers
+from app.domain.search.fleets import kind_of
 from app.domain.search.shares import NEWCOMERS
 from app.engine.context import Context
 from app.ports.protocols import Misconfigured, Store
@@ -118,15 +119,22 @@ def with_worker_time(
       queues: What it serves.
       report: Receives every few seconds what does not work; see `WorkerTimeRecorder`.
     """
-    kind = next(kind for kind in WORKER_KINDS if kind in queues)
+    kinds = {kind_of(queue) for queue in queues}
+    kind = next(kind for kind in WORKER_KINDS if kind in kinds)
     name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     settings = own_settings()
-    worker = Worker(name, kind, settings.prices.of(kind), of_workers(settings))
+    worker = Worker(
+        name,
+        kind,
+        settings.prices.of(kind),
+        of_workers(settings),
+        queues=tuple(sorted(queues)),
+    )
     recorder = WorkerTimeRecorder(
         ctx.store,
         worker,
-        partial(_places, ctx, queues),
-        protections=ctx.sandbox.protections if "cpu" in queues else None,
+        partial(_places, ctx, kinds),
+        protections=ctx.sandbox.protections if "cpu" in kinds else None,
         report=report,
     )
     recorder.start()
@@ -134,12 +142,12 @@ def with_worker_time(
     return replace(ctx, process=replace(ctx.process, recorder=recorder)), recorder
 
 
-def _places(ctx: Context, queues: Collection[str]) -> Capacity:
+def _places(ctx: Context, kinds: Collection[str]) -> Capacity:
     """Returns the places of this worker: no more than it has threads for."""
     model, sandbox = None, None
-    most = app.conf.worker_concurrency or threads(queues, os.environ)
-    if "gpu" in queues and isinstance(ctx.model, Models):
+    most = app.conf.worker_concurrency or threads(kinds, os.environ)
+    if "gpu" in kinds and isinstance(ctx.model, Models):
         model = min(ctx.model.places, threads(["gpu"], os.environ), most)
-    if "cpu" in queues:
+    if "cpu" in kinds:
         sandbox = min(places(os.environ, available_cores()), most)
     return Capacity(model, sandbox)

@@ -146,6 +146,10 @@ COMMANDS: dict[str, Command] = {
     "up": Command(
         "app.cli.up:up", "Keeps the embedded stack running for several runs, until Ctrl-C."
     ),
+    "quota": Command(
+        "app.cli.quota:quota",
+        "Shows the projects of a deployment with their weights and quotas, or sets one's.",
+    ),
     "dashboard": Command(
         "app.cli.dashboard:dashboard",
         "Shows the runs in a browser, live, until Ctrl-C; programs read the same at /api and /ws.",

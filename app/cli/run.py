@@ -73,6 +73,12 @@ PrimaryModel = Annotated[
 ApiBase = Annotated[
     str | None, typer.Option("--api-base", metavar="URL", help="Its endpoint: llm.base_url.")
 ]
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "--project", metavar="NAME", help="Project whose share and quotas hold: queue.project."
+    ),
+]
 WithDashboard = Annotated[
     bool,
     typer.Option("--dashboard", help="Show the run in a browser while it is followed."),
@@ -113,6 +119,7 @@ def run(
     primary_model: PrimaryModel = None,
     api_base: ApiBase = None,
     target_score: TargetScore = None,
+    project: Project = None,
     dashboard: WithDashboard = False,
     verbose: Verbose = False,
     debug: Debug = False,  # noqa: ARG001  read by `status_of`
@@ -140,6 +147,7 @@ def run(
         "search.stop_fitness": target_score,
         "llm.model": primary_model,
         "llm.base_url": api_base,
+        "queue.project": project,
     }
     layers = read_layers(assignments, config, options)
     experiment = layers.experiment

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from app.domain.remedies import LEAST
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import State
+from app.engine.quotas import quota_reason
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store, Unavailable
 from app.ports.records import Backlog, Presence
@@ -136,7 +137,9 @@ class ProgressReader:
             backlog = tx.proposals.backlog(run.id)
             here = self._queue is None
             presence = Presence(True, True) if here else tx.workers.presence()
-            waiting = waits_for(run, tx.workers.demand(run.id), presence, queue)
+            demand = tx.workers.demand(run.id)
+            quota = "" if here else quota_reason(tx, run)
+            waiting = waits_for(run, demand, presence, queue, quota)
             held = tx.leases.held(run.id) if run.state is RunState.PAUSED else 0
             validating = 0
             if run.state is RunState.RUNNING and not (backlog.generating or backlog.evaluating):

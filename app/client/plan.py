@@ -23,6 +23,7 @@ from app.config.checks import (
     without_judges,
     without_models,
 )
+from app.config.fleet_checks import without_fleets
 from app.config.layers import ENVIRONMENT
 from app.config.resolve import PROBLEMS_OWN, Resolved, resolved
 from app.config.rules import islands_of
@@ -108,8 +109,8 @@ def plan_run(
         resolution = without_models(resolution)
     if not local:
         notices += require_owned_by_run(layers.choices)
-    adjustments = (without_keyless_models, without_judges, with_human_models)
-    for adjust in adjustments if local else adjustments[1:]:
+    both = (without_judges, with_human_models)
+    for adjust in (without_keyless_models, without_fleets, *both) if local else both:
         resolution, added = adjust(resolution)
         notices += added
     resolution = replace(resolution, settings=without_operators_of_models(resolution))

@@ -16,10 +16,11 @@ from app.config.checks import (
     require_players,
     require_refining,
 )
+from app.config.fleet_checks import require_fleets
 from app.config.layers import UsageError
 from app.config.mix import require_function
 from app.config.resolve import resolved
-from app.config.rules import inside_settings, rules_of
+from app.config.rules import inside_settings, islands_of, rules_of
 from app.config.settings import RunSettings
 from app.domain.operator import Offspring
 from app.domain.operators import operators as every_operator
@@ -91,6 +92,7 @@ def require_possible(
         require_refining(settings)
     if AGENT.name in used:
         require_agent(settings)
+    require_fleets(settings, islands_of(settings), asks=asks)
     require_gates(settings, problem)
     require_players(settings, problem)
     require_nesting(settings, sources)

@@ -10,6 +10,8 @@ from app.config.checks import (
     require_mix,
     require_refining,
 )
+from app.config.fleet_checks import require_fleets
+from app.config.fleets import fleets_of
 from app.config.layers import ADDRESSES, Choices, UsageError
 from app.config.mix import operators, require_function
 from app.config.resolve import with_values
@@ -79,10 +81,13 @@ def revision_of(
     if mix != run.operators and "search.operators" not in values:
         facts.append(Changed(setting="search.operators", before=dict(run.operators), after=mix))
     _require_consistent(before, after, problem, mix, known)
+    asks = any(known[name].asks_model for name in mix)
+    require_fleets(after, run.islands, asks=asks)
     # Islands and grid follow from the budget that the run began with.
     kept = run.settings.get("budget", {})
     settings = {**after.model_dump(mode="json"), "budget": kept}
-    return Revision(settings, mix, Budget(**asdict(after.budget)), tuple(facts))
+    budget_after = Budget(**asdict(after.budget))
+    return Revision(settings, mix, budget_after, tuple(facts), fleets_of(after))
 
 
 def unused(environment: Choices, run: Run) -> list[str]:

@@ -6,11 +6,11 @@ names an address inherits no provider.
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from difflib import get_close_matches
 from operator import attrgetter
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
@@ -19,6 +19,7 @@ from pydantic.dataclasses import dataclass
 from app.config.section import Section, fields_of
 from app.domain.operator import Role
 from app.domain.search.budget import PriceCeiling
+from app.domain.search.fleets import fleet_name, label_of
 from app.domain.setting import BY_MEASUREMENTS, MOST, Fixed, bounded
 
 OPENAI_KEY = "OPENAI_API_KEY"
@@ -61,6 +62,13 @@ def sound_address(address: str) -> str:
     if parts.query or parts.fragment or parts.path.rstrip("/").endswith("/chat/completions"):
         raise ValueError("it must end where /chat/completions is appended, usually with /v1")
     return address
+
+
+_Role = TypeVar("_Role", bound="RoleSettings")
+
+
+def _gpu_fleet(name: str) -> str:
+    return fleet_name(name, "gpu")
 
 
 _Temperature: TypeAlias = Annotated[float | None, Field(ge=0, le=2)]
@@ -130,6 +138,9 @@ class RequestSettings(Section):
     of other prompt tokens."""
     usd_per_million_completion_tokens: _Price = None
     """US dollars for a million completion tokens."""
+    fleet: Annotated[str, AfterValidator(_gpu_fleet)] | None = None
+    """[Fleet](fleets.md) whose workers ask the model, as `gpu:llama70b`. Without a value, those of
+    any."""
 
     @field_validator("extra_body")
     @classmethod
@@ -257,6 +268,28 @@ class ModelSettings(RoleSettings):
     def every_model(self) -> list[ModelChoice]:
         """The models of all roles, with all they inherit."""
         return [model for role in (Role.GENERATOR, *self.roles) for model in self.models_of(role)]
+
+    def of_fleet(self, label: str, *, drawn: bool) -> "ModelSettings":
+        """Returns the settings with the models that a step of a fleet asks.
+
+        In each role they are those of the fleet, and those that name no fleet.
+
+        Args:
+          label: Of the fleet.
+          drawn: Whether the fleet was drawn by the weights of its models, so that those that name
+            no fleet have their share already; here they are reserves at most.
+        """
+        if not any(model.fleet for model in self.every_model):
+            return self
+
+        def only(role: _Role, models: Sequence[ModelChoice]) -> _Role:
+            own = [model for model in models if label_of(model.fleet or "") == label]
+            free = [model for model in models if label and not model.fleet]
+            left = [model for model in free if not (drawn and own and model.weight)]
+            return replace(role, models=[*own, *left], model=None)
+
+        roles = {role: only(own, self.models_of(role)) for role, own in self.roles.items()}
+        return replace(only(self, self.models_of()), roles=roles)
 
     @property
     def with_another_endpoint(self) -> list[tuple[ModelChoice, str]]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 
+from app.config.fleets import fleets_of
 from app.config.models import ModelChoice, ModelSettings
 from app.config.recipes import recipe, with_parameters
 from app.config.settings import BudgetSettings, NestedSettings, RunSettings, stored_settings
@@ -11,6 +12,7 @@ from app.domain.problem import Limits
 from app.domain.prompting.judging import Judge, Judges
 from app.domain.run import AskingRules, Rules
 from app.domain.search.archive import islands_for, learnt_after
+from app.domain.search.fleets import label_of
 from app.domain.search.gates import gate
 from app.domain.search.model_mix import MixedModel, ModelMix, ModelPrice
 from app.domain.search.nested import NestedRules
@@ -56,6 +58,8 @@ def rules_of(strategy: str, settings: Mapping[str, object]) -> Rules:
         grid_after=search.grid_after or learnt_after(run.budget.proposals),
         by_task=isinstance(found, FunSearchLite),
         nested=_nested(run),
+        fleets=fleets_of(run),
+        project=run.queue.project,
         limits={limit.name: sandbox[limit.name] for limit in fields(Limits)},
     )
 
@@ -148,7 +152,12 @@ def mixes_of(llm: ModelSettings) -> dict[Role, ModelMix]:
         for role in (Role.GENERATOR, Role.REFINER)
     }
     return {
-        role: ModelMix(tuple(MixedModel(one.name, one.weight, _price(one)) for one in choices))
+        role: ModelMix(
+            tuple(
+                MixedModel(one.name, one.weight, _price(one), label_of(one.fleet or ""))
+                for one in choices
+            )
+        )
         for role, choices in drawn.items()
         if len(choices) > 1
     }

@@ -20,7 +20,9 @@ from app.domain.prompting.rules import PromptRules
 from app.domain.prompting.templates import check_templates
 from app.domain.search.back_pressure import Caps
 from app.domain.search.budget import Budget
+from app.domain.search.fleets import fleet_name
 from app.domain.search.gates import gate
+from app.domain.search.quotas import project_name
 from app.domain.search.rules import SearchRules
 from app.domain.setting import BY_MEASUREMENTS, BY_THE_RECIPE, MOST, Fixed, bounded
 
@@ -83,6 +85,15 @@ class QueueSettings(Section, Caps):
 
     weight: float = bounded(1.0, gt=0, le=MOST)
     """Share of the workers that the run has, relative to other runs' weights."""
+    priority: int = bounded(0, ge=-1000, le=1000)
+    """Runs of the project with a lower priority use only what this run leaves free."""
+    project: str = ""
+    """[Project](fleets.md#projects-and-quotas) of the run, whose runs share its weight and its
+    quotas; also `--project`."""
+    fleets: list[str] = field(default_factory=list)
+    """[Fleets](fleets.md) that serve the run, as `["gpu:llama70b", "cpu:highmem"]`. Islands take
+    those of one kind in turn. Without one of a kind, workers without a label, and those that
+    `llm.fleet` names."""
     lease_seconds: Annotated[float, Owner.WORKER] = bounded(30.0, gt=0)
     """Seconds after which the lease of a step expires if its worker does not renew it."""
     redeliver_seconds: Annotated[float, Owner.WORKER] = bounded(30.0, gt=0)
@@ -91,6 +102,16 @@ class QueueSettings(Section, Caps):
     """Seconds that an embedded run waits for a service that is down before it is paused."""
     attempts: Annotated[int, Owner.WORKER] = bounded(5, ge=1)
     """Times that one step is started before the run fails; a game is a draw or void instead."""
+
+    @field_validator("fleets")
+    @classmethod
+    def _named_fleets(cls, fleets: list[str]) -> list[str]:
+        return [fleet_name(name) for name in fleets]
+
+    @field_validator("project")
+    @classmethod
+    def _named_project(cls, project: str) -> str:
+        return project and project_name(project)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

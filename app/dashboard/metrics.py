@@ -13,6 +13,7 @@ from app.adapters.model.congestion.gate import Ended
 from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import lengths, losses
 from app.dashboard.reads import RunReader
+from app.dashboard.system import queues_of
 from app.domain.evaluation import FailureKind
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import CutReason, State
@@ -21,7 +22,7 @@ from app.ports.protocols import Unavailable
 from app.ports.records import WORKER_KINDS
 from app.reports.funnel import read_funnel
 from app.reports.summary import run_load
-from app.reports.waiting import waiting_of
+from app.reports.waiting import read_unserved, waiting_of
 
 MOST_RUNS = 20
 """Runs that have metrics of their own: the newest, so that the number of series is bounded."""
@@ -59,7 +60,7 @@ class _Collector:
     def _queue(self) -> Iterator[Metric]:
         state = self._reader.queue()
         try:
-            waiting = lengths(client_url(self._reader.redis_url), WORKER_KINDS)
+            waiting = lengths(client_url(self._reader.redis_url), self._queues())
         except OSError:
             waiting = {}
         yield _gauge("evoq_queue_up", "Whether Redis answers.", bool(waiting))
@@ -98,6 +99,14 @@ class _Collector:
                 number = endpoint.recent.get(ended, 0)
                 results.add_metric([endpoint.endpoint, ended.value], number)
         yield results
+
+    def _queues(self) -> list[str]:
+        """Returns the queues without labels, and those that live workers serve or steps wait at."""
+        try:
+            with self._reader.store.begin() as tx:
+                return queues_of(tx)
+        except Unavailable:
+            return list(WORKER_KINDS)
 
     def _losses(self) -> Iterator[Metric]:
         try:
@@ -140,7 +149,14 @@ class _Collector:
         ):
             places.add_metric([of], number or 0)
             used.add_metric([of], taken / number if number else 0.0)
-        yield from (workers, faulty, places, used, demand)
+        unserved = GaugeMetricFamily(
+            "evoq_unserved_steps",
+            "Steps that wait for a worker of a fleet, and no live worker serves it.",
+            labels=["queue"],
+        )
+        for queue, n in read_unserved(tx).items():
+            unserved.add_metric([queue], n)
+        yield from (workers, faulty, places, used, demand, unserved)
         uptime = tx.history.uptime_seconds()
         yield _gauge("evoq_ledger_uptime_seconds", "Since Postgres was started.", uptime)
         yield _gauge("evoq_trials_at_work", "Trials that are in a sandbox.", at_work)

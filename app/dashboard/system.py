@@ -8,9 +8,11 @@ from typing import TypeAlias
 
 from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import lengths
+from app.domain.search.shares import InFlight
+from app.ports.ledger import Transaction
 from app.ports.protocols import Store
 from app.ports.records import WORKER_KINDS
-from app.reports.waiting import QueueState
+from app.reports.waiting import QueueState, read_unserved
 
 Installation: TypeAlias = Callable[[], Sequence[Mapping[str, object]]]
 """Returns findings of `evoq doctor`, each as `name`, `ok`, `detail`, `remedy` and `required`."""
@@ -44,6 +46,7 @@ class WorkerDocument:
       fault: Why it cannot evaluate; "" where it can.
       usd_per_hour: None where its price is not known.
       protections: Of its sandbox, each with what would add it; "" of one that holds.
+      queues: Those that it serves.
     """
 
     id: str
@@ -51,6 +54,7 @@ class WorkerDocument:
     fault: str
     usd_per_hour: float | None
     protections: dict[str, str]
+    queues: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class SystemDocument:
     Attributes:
       model_places, sandbox_places: Of all live workers; None where none has reported.
       queues: Messages that wait, by queue; empty where Redis does not answer.
+      unserved: Queue with a label that no live worker serves, to the number of steps that wait.
       planning: Whether beat and a worker that plans are at work; None where it is not known.
       fault: Why the queue is not known; "" where it is.
       leases: Of running runs.
@@ -72,6 +77,7 @@ class SystemDocument:
     model_places: int | None
     sandbox_places: int | None
     queues: dict[str, int]
+    unserved: dict[str, int]
     planning: bool | None
     endpoints: list[dict[str, object]]
     fault: str
@@ -79,6 +85,19 @@ class SystemDocument:
     ledger_bytes: int
     disk_free_bytes: int
     disk_bytes: int
+
+
+def queues_of(tx: Transaction) -> list[str]:
+    """Returns the queues without labels, and those that live workers serve or steps wait at."""
+    served = (queue for worker in tx.workers.live() for queue in worker.queues)
+    return sorted({*WORKER_KINDS, *served, *read_unserved(tx)})
+
+
+def _by_run(in_flight: Sequence[InFlight]) -> dict[int, list[InFlight]]:
+    runs: dict[int, list[InFlight]] = {}
+    for one in in_flight:
+        runs.setdefault(one.run, []).append(one)
+    return runs
 
 
 def system_document(
@@ -96,17 +115,21 @@ def system_document(
         workers, capacity = tx.workers.live(), tx.workers.capacity()
         leases = [
             LeasesDocument(
-                **asdict(each),
-                held=tx.leases.held(each.run),
-                lapsed=tx.leases.lapsed(each.run),
-                repeated=tx.leases.repeated(each.run),
+                run,
+                each[0].weight,
+                sum(one.generating for one in each),
+                sum(one.evaluating for one in each),
+                held=tx.leases.held(run),
+                lapsed=tx.leases.lapsed(run),
+                repeated=tx.leases.repeated(run),
             )
-            for each in tx.proposals.in_flight()
+            for run, each in _by_run(tx.proposals.in_flight()).items()
         ]
+        queues, unserved = queues_of(tx), read_unserved(tx)
         ledger_bytes = tx.history.ledger_bytes()
     fault = queue.fault
     try:
-        waiting = lengths(client_url(redis_url), sorted(WORKER_KINDS))
+        waiting = lengths(client_url(redis_url), queues)
     except OSError as error:
         waiting, fault = {}, str(error)
     folder = folder.absolute()
@@ -119,12 +142,14 @@ def system_document(
                 worker.fault,
                 worker.usd_per_hour,
                 dict(worker.protections or ()),
+                list(worker.queues),
             )
             for worker in workers
         ],
         model_places=capacity.model,
         sandbox_places=capacity.sandbox,
         queues=waiting,
+        unserved=unserved,
         planning=None if fault else queue.planning,
         endpoints=[{**asdict(each), "text": each.text} for each in queue.endpoints],
         fault=fault,

@@ -14,6 +14,7 @@ from app.domain.prompting.rules import PromptRules
 from app.domain.search.back_pressure import Caps, InFlightLimits
 from app.domain.search.budget import Budget, PriceCeiling
 from app.domain.search.cohort import ProposalId
+from app.domain.search.fleets import FleetRules
 from app.domain.search.gates import Gate
 from app.domain.search.model_mix import ModelMix
 from app.domain.search.nested import NestedRules
@@ -72,6 +73,8 @@ class Rules:
       grid_after: Measured programs after which the ranges of open axes are learnt.
       by_task: Whether the recipe asks for children by task; see `Brief`.
       nested: What the runs inside are created from; None where none may be.
+      fleets: Which workers serve the run's steps.
+      project: Whose quotas hold; "" for no project.
       limits: The fields of `Limits` by name; None leaves one to the problem.
     """
 
@@ -84,6 +87,8 @@ class Rules:
     grid_after: int
     by_task: bool
     nested: NestedRules | None = None
+    fleets: FleetRules = field(default_factory=FleetRules)
+    project: str = ""
     limits: Mapping[str, float | None] = field(default_factory=dict)
 
 
@@ -95,12 +100,14 @@ class Revision:
       settings: All of them, as they are stored.
       operators: Name to weight.
       changes: What differs, a fact for each setting.
+      fleets: Those of the run by these settings.
     """
 
     settings: Mapping[str, Any]
     operators: Mapping[str, float]
     budget: Budget
     changes: tuple[Changed, ...]
+    fleets: FleetRules = field(default_factory=FleetRules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +132,7 @@ class Run:
       ranking: Whether fitness of different times is comparable; its strategy's.
       parent: The proposal of another run whose child this run is to find; None outside of all.
       in_process: Whether one process alone works on it, and workers leave it alone.
+      fleet: Label of the fleet of the step that was leased with the run; "" without one.
     """
 
     id: int
@@ -154,6 +162,7 @@ class Run:
     ranking: Ranking = Ranking.ABSOLUTE
     parent: ProposalId | None = None
     in_process: bool = False
+    fleet: str = ""
 
     @property
     def plans_nothing(self) -> bool:

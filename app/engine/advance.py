@@ -73,7 +73,8 @@ def advance(
         run = replace(run, proposals=run.proposals - returned)
     if offers:
         admit(ctx, tx, run, strategy, offers)
-    added = tx.trials.add(tests, redeliver_seconds=ctx.pace.redeliver_seconds) if tests else []
+    again, fleets = ctx.pace.redeliver_seconds, run.rules.fleets
+    added = tx.trials.add(tests, redeliver_seconds=again, fleets=fleets) if tests else []
     emit_entered(tx, run, problem, tests)
     settled = {child.proposal for child in children}
     if unwanted := [cohort.id for cohort in cohorts if cohort.in_flight(settled)]:

@@ -1,11 +1,13 @@
 """Pressure: the load of a run's two stages in the ledger, and the limits that follow from it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.domain.run import Run
 from app.domain.search import back_pressure
 from app.domain.search.back_pressure import Caps, Flow, most_in_flight, sized, window
-from app.domain.search.shares import share
+from app.domain.search.fleets import FleetKind, queue_of
+from app.domain.search.shares import InFlight, share, weights_of
 from app.ports.ledger import Transaction
 from app.ports.records import Backlog, Capacity
 
@@ -34,7 +36,9 @@ def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
     return Pressure(caps, tx.proposals.flow(run.id, min(settled, wanted)))
 
 
-def room(run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity, *, asks: bool) -> int:
+def most_of(
+    run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity, *, asks: bool
+) -> int:
     """Returns how many proposals of a run may be in flight in both stages together.
 
     Without a model, as many children are made ahead as there are sandboxes, if their trials are
@@ -60,7 +64,7 @@ def room(run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity, *, a
 
 def room_beyond_places(run: Run, backlog: Backlog, flow: Flow | None, capacity: Capacity) -> int:
     """Returns how many proposals of a run might be in flight if each found a place."""
-    return room(run, backlog, flow, replace(capacity, model=None), asks=True)
+    return most_of(run, backlog, flow, replace(capacity, model=None), asks=True)
 
 
 def shared_capacity(tx: Transaction, run: Run) -> Capacity:
@@ -69,23 +73,45 @@ def shared_capacity(tx: Transaction, run: Run) -> Capacity:
     In sandboxes no more than the run's own limit of trials at once.  A run that one process alone
     works on has none of the workers' places.
     """
-    limit = run.rules.queue.trials_at_once
+    limit, fleets = run.rules.queue.trials_at_once, run.rules.fleets
     if run.in_process:
         return Capacity(None, limit)
-    capacity = tx.workers.capacity()
-    runs = tx.proposals.in_flight()
-    model, sandbox = capacity.model, capacity.sandbox
-    if len(runs) > 1 and any(one.run == run.id for one in runs):
-        weights = {one.run: one.weight for one in runs}
-        if model is not None:
-            generating = {one.run: one.generating for one in runs}
-            model = share(run.id, weights, generating, model)
-        if sandbox is not None:
-            evaluating = {one.run: one.evaluating for one in runs}
-            sandbox = share(run.id, weights, evaluating, sandbox)
+    places, runs = tx.fleets.places(), tx.proposals.in_flight()
+    model = _sum([_share(run.id, runs, places, "gpu", label) for label in fleets.generating])
+    sandbox = _sum([_share(run.id, runs, places, "cpu", label) for label in fleets.evaluating])
     if limit is not None:
         sandbox = limit if sandbox is None else min(limit, sandbox)
     return Capacity(model, sandbox)
+
+
+def _share(
+    run: int, runs: Sequence[InFlight], places: Mapping[str, int], kind: FleetKind, label: str
+) -> int | None:
+    """Returns the places of a fleet that a run may plan for; None where they are not known.
+
+    Args:
+      run: The run.
+      runs: All that run, by fleet.
+      places: Of each queue.
+      kind: Of the fleet.
+      label: Of the fleet.
+    """
+    number = places.get(queue_of(kind, label))
+    in_flight = {one.run: 0 for one in runs if one.run == run}
+    in_flight |= {
+        one.run: one.generating if kind == "gpu" else one.evaluating
+        for one in runs
+        if one.fleet == label
+    }
+    if number is None or len(in_flight) < 2 or run not in in_flight:
+        return number
+    weights = weights_of([one for one in runs if one.run in in_flight])
+    return share(run, weights, in_flight, number)
+
+
+def _sum(places: Sequence[int | None]) -> int | None:
+    known = [number for number in places if number is not None]
+    return sum(known) if known else None
 
 
 def unplaced(

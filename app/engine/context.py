@@ -11,7 +11,15 @@ from app.domain.search.promotion import Gates
 from app.domain.search.strategy import Recipe, RecipeInputs, Strategy
 from app.engine.process import ALONE, Drawn, Process
 from app.engine.tracing import UNTRACED, Tracing
-from app.ports.protocols import Embedder, Executor, LanguageModel, Misconfigured, Sandbox, Store
+from app.ports.protocols import (
+    Embedder,
+    Executor,
+    LanguageModel,
+    Misconfigured,
+    Sandbox,
+    Step,
+    Store,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,20 @@ class Context:
     limited: Callable[[Run], Problem] | None = None
     drawn: Drawn = field(default_factory=Drawn)
     tracing: Tracing = UNTRACED
+
+    def enqueue(self, step: Step, fleets: Mapping[int, str], *, together: int = 1) -> None:
+        """Enqueues a step for each subject, in order, for the workers of its fleet.
+
+        Args:
+          step: What to run.
+          fleets: Subject to the label of its fleet.
+          together: The largest number of subjects in a message, which are of one fleet.
+        """
+        of_fleet: dict[str, list[int]] = {}
+        for subject, fleet in fleets.items():
+            of_fleet.setdefault(fleet, []).append(subject)
+        for fleet, subjects in of_fleet.items():
+            self.executor.submit(step, subjects, together=together, fleet=fleet)
 
     def measured(self, run: Run) -> Problem:
         """Returns the run's problem, by whose limits its trials are run."""

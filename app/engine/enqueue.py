@@ -38,12 +38,11 @@ def enqueue_trials(ctx: Context, trials: Sequence[WaitingTrial], together: int =
       trials: The trials, of one run.
       together: How many trials one message may name, where a sandbox runs them.
     """
-    evaluated = [trial.id for trial in trials if step_of(trial) == "evaluate"]
-    judged = [trial.id for trial in trials if step_of(trial) == "judge"]
-    if evaluated:
-        ctx.executor.submit("evaluate", sorted(evaluated), together=together)
-    if judged:
-        ctx.executor.submit("judge", sorted(judged))
+    fleets: dict[Step, dict[int, str]] = {"evaluate": {}, "judge": {}}
+    for trial in sorted(trials, key=lambda trial: trial.id):
+        fleets[step_of(trial)][trial.id] = trial.fleet
+    ctx.enqueue("evaluate", fleets["evaluate"], together=together)
+    ctx.enqueue("judge", fleets["judge"])
 
 
 def redeliver(ctx: Context, run: int, full: Collection[str] = ()) -> None:
@@ -56,10 +55,12 @@ def redeliver(ctx: Context, run: int, full: Collection[str] = ()) -> None:
     """
     with ctx.store.begin() as tx:
         proposals, trials = tx.leases.overdue(run, ctx.pace.redeliver_seconds)
-    if "gpu" not in full:
-        ctx.executor.submit("generate", proposals)
+    ctx.enqueue(
+        "generate", {one: label for one, label in proposals.items() if label or "gpu" not in full}
+    )
     queues = {"judge": "gpu", "evaluate": "cpu"}
-    enqueue_trials(ctx, [trial for trial in trials if queues[step_of(trial)] not in full])
+    due = [one for one in trials if one.fleet or queues[step_of(one)] not in full]
+    enqueue_trials(ctx, due)
 
 
 def full_queues(ctx: Context) -> frozenset[str]:
@@ -71,7 +72,8 @@ def full_queues(ctx: Context) -> frozenset[str]:
     with ctx.store.begin() as tx:
         waiting = Counter[str]()
         for demand in tx.workers.demand():
-            waiting[demand.queue] += demand.waiting
+            if not demand.tag:
+                waiting[demand.queue] += demand.waiting
     steps: dict[str, Step] = {"gpu": "generate", "cpu": "evaluate"}
     return frozenset(
         queue for queue, n in waiting.items() if n and ctx.executor.queued(steps[queue]) >= n

@@ -163,7 +163,12 @@ def _enter_child(
     if isinstance(child, Failure):
         return emit_failed(tx, run, cohort, member, child)
     entered = MemberResult(
-        member.id, State.TESTING, child.program.id, child.changes, point=child.point
+        member.id,
+        State.TESTING,
+        child.program.id,
+        child.changes,
+        point=child.point,
+        fleet=run.rules.fleets.trial(cohort.island),
     )
     if entering.claim not in free:
         emit_cut(tx, run, cohort, member, CutReason.DUPLICATE, "duplicate")

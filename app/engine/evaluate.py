@@ -31,10 +31,12 @@ class _Place:
     Attributes:
       claimed: Trials of one run that were leased: those that the message names, or others.
       left: Trials that the message names and that still wait.
+      fleet: The label of theirs.
     """
 
     claimed: tuple[tuple[Run, LeasedTrial], ...] = ()
     left: tuple[TrialId, ...] = ()
+    fleet: str = ""
 
 
 def evaluate(ctx: Context, *trials: TrialId) -> None:
@@ -48,7 +50,7 @@ def evaluate(ctx: Context, *trials: TrialId) -> None:
     Raises:
       Unavailable: See `app.engine.lease.leased`.
     """
-    left = trials
+    left, fleet = trials, ""
     for _ in range(TURNS):
         places = claim_shared(ctx, "trial", "lease a place", [left], partial(_lease_due, ctx))
         if not places:
@@ -56,12 +58,12 @@ def evaluate(ctx: Context, *trials: TrialId) -> None:
         [place] = places
         if place.claimed:
             _evaluate_leased(ctx, place.claimed)
-        left = place.left
+        left, fleet = place.left, place.fleet
         if not left:
             return
         if not place.claimed:
             ctx.process.wait(ctx.pace.place_seconds)
-    ctx.executor.submit("evaluate", left, together=len(trials))
+    ctx.executor.submit("evaluate", left, together=len(trials), fleet=fleet)
 
 
 def _evaluate_leased(ctx: Context, claimed: Sequence[tuple[Run, LeasedTrial]]) -> None:
@@ -82,15 +84,17 @@ def _lease_due(ctx: Context, messages: Sequence[Sequence[TrialId]]) -> list[_Pla
         queues = tx.trials.queues([trial for message in messages for trial in message])
         due = []
         for message in messages:
-            trials, left = _due(queues, message)
+            # A message names trials of one fleet, unless the run's fleets were changed since.
+            fleet = next((one.fleet for one in queues if {*one.named} & {*message}), "")
+            trials, left = _due([one for one in queues if one.fleet == fleet], message)
             queues = [_without(queue, trials) for queue in queues]
-            due.append((trials, left))
-        wanted = [trial for trials, _ in due for trial in trials]
+            due.append((trials, left, fleet))
+        wanted = [trial for trials, _, _ in due for trial in trials]
         leased = claim_trials(tx, wanted, ctx.pace) if wanted else []
     claimed = {trial.id: (run, trial) for run, trial in leased}
     return [
-        _Place(tuple(claimed[trial] for trial in trials if trial in claimed), left)
-        for trials, left in due
+        _Place(tuple(claimed[trial] for trial in trials if trial in claimed), left, fleet)
+        for trials, left, fleet in due
     ]
 
 

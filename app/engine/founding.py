@@ -21,20 +21,27 @@ SEEDING = "seed"
 
 def found_run(
     ctx: Context, tx: Transaction, problem: Problem, new: NewRun, seeds: Sequence[ProgramId]
-) -> tuple[Run, list[ProposalId]]:
+) -> tuple[Run, dict[ProposalId, str]]:
     """Creates a run and the cohort of its seeds, which are in the ledger.
 
     Returns:
-      The run, and the proposals to enqueue once the transaction has committed.
+      The run, and the proposals to enqueue once the transaction has committed, with the labels of
+      their fleets.
 
     Raises:
       ValueError: The run's name is taken.
     """
     drafts = tuple(Draft(-1 - n, 0, 0, 0, (program,)) for n, program in enumerate(seeds))
-    seeding = Plan(
-        0, SEEDING, tuple(d.ordinal for d in drafts), drafts, seeding=True, together=True
-    )
     run = _learn_operators(ctx, tx, tx.runs.add(new), problem)
+    seeding = Plan(
+        0,
+        SEEDING,
+        tuple(draft.ordinal for draft in drafts),
+        drafts,
+        seeding=True,
+        together=True,
+        fleet=run.rules.fleets.generation(0, lambda: run.rng(-1, "fleet")),
+    )
     loaded = replace(ctx, problem=lambda digest: problem)  # noqa: ARG005  not committed yet
     if run.rules.recipe and loaded.strategy(run).ranking is Ranking.RELATIVE:
         tx.runs.set_ranking(run.id, Ranking.RELATIVE)

@@ -158,7 +158,10 @@ def _check_imports(ctx: Context, briefed: Briefed, children: Sequence[Child]) ->
 
 def _draw_models(tx: Transaction, run: Run, drafts: Sequence[Draft]) -> dict[int, str]:
     """Returns the model that is drawn for each draft whose role has a mix to draw from."""
-    mixes = run.rules.asking.mixes
+    drawn = not run.rules.fleets.islands
+    mixes = {
+        role: mix.within(run.fleet, drawn=drawn) for role, mix in run.rules.asking.mixes.items()
+    }
     roles = mixes.keys() & {draft.role for draft in drafts}
     written = {role: tx.completions.written(run.id, role, WINDOW) for role in roles}
     return {

@@ -41,7 +41,7 @@ def search_inside(ctx: Context, run: Run, leased: LeasedProposals, draft: Draft)
     Raises:
       Misconfigured: The recipe of runs inside is not installed here.
     """
-    proposals: list[ProposalId] = []
+    proposals: dict[ProposalId, str] = {}
     inside, child = None, None
     with ctx.store.begin() as tx:
         _, planned = tx.cohorts.lock_planned([leased.id])
@@ -55,7 +55,7 @@ def search_inside(ctx: Context, run: Run, leased: LeasedProposals, draft: Draft)
         if child is None:
             tx.leases.release([leased.id], [], ctx.pace.redeliver_seconds)
     if proposals:
-        ctx.executor.submit("generate", proposals)
+        ctx.enqueue("generate", proposals)
     elif inside is not None and child is None:
         _keep_going(ctx, run, inside)
     return child
@@ -63,7 +63,7 @@ def search_inside(ctx: Context, run: Run, leased: LeasedProposals, draft: Draft)
 
 def _begin(
     ctx: Context, tx: Transaction, run: Run, leased: LeasedProposals, draft: Draft
-) -> list[ProposalId]:
+) -> dict[ProposalId, str]:
     """Begins the run inside a proposal, unless the run around has ended meanwhile."""
     rules, problem = run.rules.nested, ctx.problem(run.problem)
     [member] = leased.cohort.members
@@ -77,6 +77,8 @@ def _begin(
     queue = {**rules.settings["queue"]}
     # The runs inside have together the share of the run around them.
     queue["weight"] /= leased.size
+    if fleets := run.rules.fleets.of_run_inside(run.fleet, leased.cohort.island):
+        queue["fleets"] = fleets
     new = NewRun(
         name=f"{run.name}:{member.ordinal}",
         problem=run.problem,
@@ -94,7 +96,7 @@ def _begin(
     inside, proposals = found_run(ctx, tx, problem, new, tuple(dict.fromkeys(draft.parents)))
     if not tx.runs.goes_on(run.id):
         _stop(tx, inside.id, RunState.CANCELLED)
-        return []
+        return {}
     return proposals
 
 
@@ -212,7 +214,7 @@ def revise_inside(tx: Transaction, run: Run, revision: Revision) -> list[tuple[i
             own, had = settings.get(section, {}), run.settings.get(section, {})
             if change.setting in _OF_THE_RUN_AROUND or section == "budget":
                 continue
-            if own.get(name) == had.get(name):
+            if own.get(name) == had.get(name) or change.setting == "queue.fleets":
                 settings[section] = {**own, name: revision.settings[section][name]}
                 inherited.append(change)
         if inherited and tx.runs.revise(inside, settings, inside.operators):

@@ -10,7 +10,7 @@ from app.engine.budget import account
 from app.engine.context import Context
 from app.engine.enqueue import redeliver
 from app.engine.founding import found_run
-from app.engine.inside import end_unwanted, reopen, revise_inside, stop_all
+from app.engine.inside import end_unwanted, reopen, revise_inside, stop_all, unended
 from app.engine.lease import change_state
 from app.ports.records import NewRun
 
@@ -25,7 +25,7 @@ def start(ctx: Context, problem: Problem, new: NewRun) -> Run:
         tx.problems.add(problem)
         tx.programs.put(problem.seeds)
         run, proposals = found_run(ctx, tx, problem, new, [seed.id for seed in problem.seeds])
-    ctx.executor.submit("generate", proposals)
+    ctx.enqueue("generate", proposals)
     return run
 
 
@@ -74,7 +74,8 @@ def resume(
 def change(ctx: Context, run: Run, revision: Revision) -> bool:
     """Gives a run that has begun other settings, which hold for steps that begin afterwards.
 
-    Runs inside it get the values that they had from it.
+    Runs inside it get the values that they had from it.  Where the fleets change, steps that wait
+    move to the new ones.
 
     Args:
       ctx: The world.
@@ -85,6 +86,10 @@ def change(ctx: Context, run: Run, revision: Revision) -> bool:
       False if the run was changed meanwhile: nothing is stored then.
     """
     with ctx.store.begin() as tx:
+        if revision.fleets != run.rules.fleets:
+            # It locks proposals and trials: before any run.
+            for going in (run.id, *(one.id for one, _ in unended(tx, run.id))):
+                tx.fleets.move(going, revision.fleets)
         # The runs inside are locked before the run itself.
         inside = revise_inside(tx, run, revision)
         if not tx.runs.revise(run, revision.settings, revision.operators):

@@ -1,15 +1,14 @@
 """Produce: plan as many cohorts as the run's budget and back-pressure allow."""
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from app.domain.digits import number_texts
 from app.domain.events import Broken, EventKind, Finished, Improved, Moved, Noticed, stalled_for
 from app.domain.run import Run, RunState
 from app.domain.search.archive import CellKey
-from app.domain.search.back_pressure import plannable
 from app.domain.search.budget import overtime, spent
 from app.domain.search.cohort import CohortId
 from app.domain.search.form_mix import draw_form
@@ -18,14 +17,16 @@ from app.domain.search.nested import LEAST, slices
 from app.domain.search.strategy import Barrier, Strategy
 from app.engine.admission import Admission
 from app.engine.advance import advance
-from app.engine.back_pressure import pressure, resized, room, shared_capacity, unplaced
+from app.engine.back_pressure import most_of, pressure, resized, shared_capacity, unplaced
 from app.engine.branches import end_idle
 from app.engine.budget import account, affordable
 from app.engine.context import Context
 from app.engine.enqueue import enqueue, enqueue_trials
+from app.engine.fleets import fleet_draw, plan_room
 from app.engine.inside import give_back, owes, stop_with_the_run_around, wanted_state
 from app.engine.lease import explain, stop
 from app.engine.lifecycle import cut_unsettled
+from app.engine.quotas import project_room
 from app.engine.regrid import regrid
 from app.engine.validation import validate
 from app.ports.ledger import Transaction
@@ -62,7 +63,7 @@ def produce(ctx: Context, run_id: int) -> None:
                         late = tx.cohorts.late(run.id, strategy.deadline_seconds)
                     if not (late or owing) and due is RunState.RUNNING:
                         planned = _plan(ctx, tx, run, strategy, backlog)
-            trace(run, planned.proposals)
+            trace(run, list(planned.proposals))
     except Misconfigured as error:
         stop(ctx, run_id, RunState.PAUSED, str(error))
         return
@@ -82,11 +83,11 @@ def produce(ctx: Context, run_id: int) -> None:
         give_back(ctx, run)
     if over or late or owing:
         ctx.executor.submit("produce", [run_id])
-    if planned.proposals:
-        ctx.executor.submit("generate", planned.proposals, together=run.limits.generate_batch)
+    ctx.enqueue("generate", planned.proposals, together=run.limits.generate_batch)
     enqueue_trials(ctx, planned.trials)
     if planned.ended and run.parent is not None:
-        ctx.executor.submit("generate", [run.parent])
+        fleet = run.rules.fleets.generation(0, lambda: run.rng(-1, "fleet"))
+        ctx.executor.submit("generate", [run.parent], fleet=fleet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,11 @@ class _Planned:
     """What one planning added: proposals to generate, or trials of the validation.
 
     Attributes:
+      proposals: With the labels of their fleets.
       ended: Whether the run has ended instead.
     """
 
-    proposals: Sequence[int] = ()
+    proposals: Mapping[int, str] = field(default_factory=dict)
     trials: Sequence[WaitingTrial] = ()
     ended: bool = False
 
@@ -199,25 +201,24 @@ def _plans(
     names = [strategy.operator] if strategy.operator else run.operators
     asks = any(ctx.operators[name].asks_model for name in names)
     capacity = shared_capacity(tx, run)
-    most = room(run, backlog, measures.flow, capacity, asks=asks)
+    most = most_of(run, backlog, measures.flow, capacity, asks=asks)
     # The flow of nested runs is not measured, so as many are planned as there is room for.
     if run.rules.nested is not None:
         measures = replace(measures, flow=None)
     run = resized(run, measures, capacity, most=most, least=max(1, *sizes))
-    free = plannable(
-        run.limits,
-        measures.caps,
-        generating=backlog.generating,
-        evaluating=backlog.evaluating,
-        most=most,
-    )
+    largest, fleets = max(1, *sizes) * run.rules.search.samples, run.rules.fleets
+    allowed = project_room(tx, run, least=largest)
+    room = plan_room(tx, run, backlog, measures.caps, most=most, least=largest)
+    fleet_of = fleet_draw(tx, run, room, least=largest)
     measured = measures.caps.generating is None and measures.caps.evaluating is None
     plans: list[Plan] = []
     nested = run.rules.nested
     first, left = run.ordinals, run.budget.proposals - run.proposals
-    more = unplaced(run, backlog, measures, capacity, free=free, left=left)
+    more = unplaced(run, backlog, measures, capacity, free=room.total, left=left)
     full = False
     draw = _operator_draw(ctx, tx, _weighted_by_cohort(ctx, run, sizes))
+    # Islands in a row whose fleets have no room.
+    skipped = 0
     for island in _turns(run, strategy.barrier, backlog, sizes):
         operator = strategy.operator or draw(first)
         size = min(_size(ctx, run, operator, sizes[island]), left)
@@ -227,14 +228,24 @@ def _plans(
             size = len(reserved)
         alone = not plans and not backlog.unsettled
         idle = strategy.barrier is not Barrier.NONE and measured
-        full = size > free and not alone and not idle
-        if size < 1 or full:
+        full = size > room.total and not alone and not idle
+        if size < 1 or size > allowed or full:
             break
-        plan = Plan(island, operator, tuple(range(first, first + size)), reserved=reserved)
+        gpu, cpu = fleet_of(island, first), fleets.trial(island)
+        if size > room.of(gpu, cpu) and not alone and not idle:
+            skipped += 1
+            # A fleet that was drawn is waited for: the weights of models are shares of proposals.
+            if skipped < run.islands and (fleets.islands or len(fleets.evaluating) > 1):
+                continue
+            break
+        skipped = 0
+        ordinals = tuple(range(first, first + size))
+        plan = Plan(island, operator, ordinals, reserved=reserved, fleet=gpu)
         plans.append(plan)
         first += size
         left -= plan.proposals
-        free -= size
+        allowed -= size
+        room = room.without(gpu, cpu, size)
     limits = replace(run.limits, unplaced=more if full else 0)
     return replace(run, limits=limits), plans
 

@@ -43,7 +43,8 @@ def validate(ctx: Context, tx: Transaction, run: Run) -> list[WaitingTrial] | No
     tx.programs.put(references)
     cohort = tx.cohorts.add_without_members(run.id, VALIDATE)
     trials = [(cohort, t) for one in new for t in problem.trials_of(one, problem.validation)]
-    return tx.trials.add(trials, redeliver_seconds=ctx.pace.redeliver_seconds)
+    pace, fleets = ctx.pace, run.rules.fleets
+    return tx.trials.add(trials, redeliver_seconds=pace.redeliver_seconds, fleets=fleets)
 
 
 def _best(tx: Transaction, run: Run, most: int) -> list[ProgramId]:

@@ -33,9 +33,11 @@ from app.domain.search.archive import Cell, CellKey, Elite, IslandView
 from app.domain.search.back_pressure import Flow, InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import Cohort, CohortId, ProposalId, State, TrialId
+from app.domain.search.fleets import FleetRules
 from app.domain.search.model_mix import Written
 from app.domain.search.shares import InFlight
 from app.domain.search.strategy import Ranking
+from app.ports.fleets import Fleets, Projects
 from app.ports.history import History
 from app.ports.records import (
     Account,
@@ -294,11 +296,14 @@ class Programs(Protocol):
 class Cohorts(Protocol):
     """Cohorts and their proposals, from planning to settling."""
 
-    def add(self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float) -> list[ProposalId]:
+    def add(
+        self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float
+    ) -> dict[ProposalId, str]:
         """Adds cohorts and counts them against the budget; their messages count as sent now.
 
         Returns:
-          The proposals to enqueue: all, or the first of a cohort that one conversation makes.
+          The proposals to enqueue, in order, with the labels of their fleets: all, or the first of
+          a cohort that one conversation makes.
         """
         ...
 
@@ -374,7 +379,7 @@ class Proposals(Protocol):
         ...
 
     def in_flight(self) -> list[InFlight]:
-        """Returns the running runs with their unsettled proposals, oldest first."""
+        """Returns the running runs with their unsettled proposals, by fleet, oldest run first."""
         ...
 
     def waiting(self, run: int) -> dict[str, int]:
@@ -408,13 +413,19 @@ class Trials(Protocol):
     """Trials and their evaluations."""
 
     def add(
-        self, trials: Sequence[tuple[Cohort, Trial]], *, redeliver_seconds: float
+        self,
+        trials: Sequence[tuple[Cohort, Trial]],
+        *,
+        redeliver_seconds: float,
+        fleets: FleetRules,
     ) -> list[WaitingTrial]:
-        """Adds the trials that their cohorts do not have yet; returns those."""
+        """Adds the trials that their cohorts do not have yet, for these fleets; returns those."""
         ...
 
     def queues(self, named: Sequence[TrialId]) -> list[TrialQueue]:
-        """Returns the trials that wait for a sandbox, by running or paused run, oldest first.
+        """Returns the trials that wait for a sandbox, by running or paused run and by fleet.
+
+        Oldest run first.
 
         Where a run limits its trials at work, no other transaction leases any until this one ends.
         """
@@ -542,8 +553,12 @@ class Leases(Protocol):
 
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
-    ) -> tuple[list[ProposalId], list[WaitingTrial]]:
-        """Returns unfinished work whose lease ran out; its messages count as sent now."""
+    ) -> tuple[dict[ProposalId, str], list[WaitingTrial]]:
+        """Returns unfinished work whose lease ran out; its messages count as sent now.
+
+        Proposals have the label of their fleet.  Work of a fleet without a live worker is left out,
+        so that its queue does not fill; it is due as soon as there is one.
+        """
         ...
 
     def held(self, run: int) -> int:
@@ -799,6 +814,8 @@ class Transaction(Protocol):
     completions: Completions
     events: Events
     workers: Workers
+    fleets: Fleets
+    projects: Projects
     history: History
     retention: Retention
 

@@ -226,7 +226,9 @@ class Sandbox(Protocol):
 class Executor(Protocol):
     """Arranges for a step to be run at least once, in some process, at some later time."""
 
-    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
+    def submit(
+        self, step: Step, subjects: Sequence[int], *, together: int = 1, fleet: str = ""
+    ) -> None:
         """Enqueues the step for each subject, in order, up to `together` per message.
 
         A message that cannot be sent is not an error: `reap` enqueues the step again.
@@ -235,6 +237,7 @@ class Executor(Protocol):
           step: What to run.
           subjects: What to run it for.
           together: The largest number of subjects in a message.
+          fleet: Label of the workers that are to run it; "" for those without a label.
         """
         ...
 

@@ -103,6 +103,7 @@ class Plan:
       seeding: Whether the proposals are the run's seeds.
       together: Whether one conversation makes the children of all.
       reserved: Proposals that are set aside for a run inside each; () where there is none.
+      fleet: Label of the fleet that generates it; "" for workers without a label.
     """
 
     island: int
@@ -112,6 +113,7 @@ class Plan:
     seeding: bool = False
     together: bool = False
     reserved: tuple[int, ...] = ()
+    fleet: str = ""
 
     @property
     def proposals(self) -> int:
@@ -148,6 +150,8 @@ class Backlog:
       islands: How many each island has, seeds not counted; absent where none.
       seeding: How many of them are seeds.
       reserved: Proposals that are set aside for runs inside them.
+      planned: How many wait for their operator, by island and label of the fleet that generates.
+      testing: How many are under test, by island.
     """
 
     generating: int = 0
@@ -155,6 +159,8 @@ class Backlog:
     islands: Mapping[int, int] = field(default_factory=dict)
     seeding: int = 0
     reserved: int = 0
+    planned: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    testing: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def unspent(self) -> int:
@@ -189,6 +195,7 @@ class MemberResult:
     Attributes:
       stages_left: How many stages an admitted program was not measured at.
       point: See `Offspring`; one that is stored already stays.
+      fleet: Label of the fleet that tests it; None where it is not to be tested.
     """
 
     proposal: ProposalId
@@ -201,6 +208,7 @@ class MemberResult:
     verified: bool = False
     stages_left: int = 0
     point: Point | None = None
+    fleet: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,23 +412,29 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class WaitingTrial:
-    """A trial without an evaluation, for a message."""
+    """A trial without an evaluation, for a message.
+
+    Attributes:
+      fleet: Label of the fleet that it is for.
+    """
 
     id: TrialId
     cohort: CohortId
     stage: str
+    fleet: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialQueue:
-    """The trials of a run that wait for a sandbox.
+    """The trials of a run that wait for a sandbox of one fleet.
 
     Attributes:
+      fleet: Its label.
       claimant: What the run's share follows from.
       batch: Most trials that one place takes at a time.
       waiting: The oldest, in order of id.
       named: Those that the reader named.
-      places: Of all workers together, whichever run; see `Capacity.sandbox`.
+      places: Of all workers of the fleet together, whichever run; see `Capacity.sandbox`.
     """
 
     claimant: Claimant
@@ -428,6 +442,7 @@ class TrialQueue:
     waiting: tuple[TrialId, ...]
     named: tuple[TrialId, ...]
     places: int | None
+    fleet: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,6 +484,7 @@ class Worker:
       protections: What a sandbox of it reported when it booted, each protection with the remedy
         that it takes, "" where it is on; None where none has booted.
       fault: Why it evaluates nothing now; "" where it works.
+      queues: Those that it serves, with the labels of fleets.
     """
 
     id: str
@@ -477,6 +493,7 @@ class Worker:
     settings: Mapping[str, Any] = field(default_factory=dict)
     protections: tuple[tuple[str, str], ...] | None = None
     fault: str = ""
+    queues: tuple[str, ...] = WORKER_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,11 +532,13 @@ class Presence:
     Attributes:
       generating, evaluating: Whether a worker with such places reported a few seconds ago.
       faults: Why workers of the last `LIVE_SECONDS` evaluate nothing, each reason once.
+      queues: Those that a worker with places reported a few seconds ago.
     """
 
     generating: bool
     evaluating: bool
     faults: tuple[str, ...] = ()
+    queues: frozenset[str] = field(default=frozenset(WORKER_KINDS), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

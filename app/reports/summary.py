@@ -1,6 +1,7 @@
 """Summary of a run: counts, load, costs, the best program and the baselines to compare it with."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -271,9 +272,10 @@ def run_load(tx: Transaction, run: Run, backlog: Backlog) -> RunLoad:
 def read_places(tx: Transaction, run: int) -> Places:
     """Reads the places of the workers, and the trials that are in a sandbox now."""
     capacity = tx.workers.capacity()
-    at_work = {queue.claimant.run: queue.claimant.at_work for queue in tx.trials.queues(())}
-    total = sum(at_work.values())
-    return Places(capacity.model, capacity.sandbox, total, at_work.get(run, 0))
+    at_work = Counter[int]()
+    for queue in tx.trials.queues(()):
+        at_work[queue.claimant.run] += queue.claimant.at_work
+    return Places(capacity.model, capacity.sandbox, at_work.total(), at_work[run])
 
 
 def notices(tx: Transaction, run: int) -> tuple[str, ...]:

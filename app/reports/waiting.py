@@ -5,6 +5,7 @@ Nothing is decided by it: it is for people to read.
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from app.adapters.queue.address import client_url
 from app.adapters.queue.ticks import ticking
 from app.config.settings import stored_settings
 from app.domain.run import Run, RunState
+from app.domain.search.fleets import queue_of, waiting_text
+from app.engine.quotas import quota_reason
 from app.ports.ledger import Transaction
 from app.ports.records import Presence, QueueDemand
 
@@ -76,11 +79,31 @@ def waiting_of(tx: Transaction, run: Run, queue: QueueState) -> str:
     """Returns what a run waits for, as the ledger and the queue show it; see `waits_for`."""
     if run.state is not RunState.RUNNING:
         return ""
-    return waits_for(run, tx.workers.demand(run.id), tx.workers.presence(), queue)
+    demand, presence = tx.workers.demand(run.id), tx.workers.presence()
+    return waits_for(run, demand, presence, queue, quota_reason(tx, run))
+
+
+def read_unserved(tx: Transaction) -> dict[str, int]:
+    """Returns how many steps wait at queues with labels that no worker serves, by queue."""
+    return unserved(tx.workers.demand(), tx.workers.presence())
+
+
+def unserved(demand: Sequence[QueueDemand], presence: Presence) -> dict[str, int]:
+    """Returns how many steps wait at queues with labels that no worker serves, by queue."""
+    waiting = Counter[str]()
+    for one in demand:
+        name = queue_of(one.queue, one.tag)
+        if one.tag and one.waiting and name not in presence.queues:
+            waiting[name] += one.waiting
+    return dict(waiting)
 
 
 def waits_for(
-    run: Run, demand: Sequence[QueueDemand], presence: Presence, queue: QueueState
+    run: Run,
+    demand: Sequence[QueueDemand],
+    presence: Presence,
+    queue: QueueState,
+    quota: str = "",
 ) -> str:
     """Returns what a run waits for, in a line; "" where nothing is missing, or it does not run.
 
@@ -89,18 +112,23 @@ def waits_for(
       demand: What it has for each queue.
       presence: Which steps have a worker.
       queue: What the queue's server shows.
+      quota: The quota of its project that keeps it from planning; "" where none does.
     """
     if run.state is not RunState.RUNNING:
         return ""
     reasons = [queue.fault] if queue.fault else []
+    reasons += [text for text in (waiting_text(unserved(demand, presence)), quota) if text]
     if not queue.planning:
         reasons.append("nothing plans: `beat` or a worker of the queue `control` is missing")
     asked = {one.queue for one in demand if one.steps}
-    if "gpu" in asked and not presence.generating:
+    unlabelled = {one.queue for one in demand if one.steps and not one.tag}
+    served = presence.generating and "gpu" in presence.queues
+    if "gpu" in unlabelled and not served:
         reasons.append("no worker of the queue `gpu` generates")
     elif "gpu" in asked:
         reasons += _silent(endpoints_of(run, queue.endpoints))
-    if "cpu" in asked and not presence.evaluating:
+    served = presence.evaluating and "cpu" in presence.queues
+    if "cpu" in unlabelled and not served:
         reasons += presence.faults or ["no worker of the queue `cpu` evaluates"]
     if run.reason:
         reasons.append(run.reason.removeprefix(_PREFIX))

@@ -173,9 +173,9 @@ class StoreContract:
         with store.begin() as tx:
             [cohort] = tx.cohorts.add(run, [Plan(0, "nudge", (0,))], redeliver_seconds=-1)
         with store.begin() as tx:
-            assert tx.leases.overdue(run, 30) == ([cohort], [])
+            assert tx.leases.overdue(run, 30) == ({cohort: ""}, [])
         with store.begin() as tx:
-            assert tx.leases.overdue(run, 30) == ([], [])
+            assert tx.leases.overdue(run, 30) == ({}, [])
 
     def test_a_budget_never_falls_below_what_is_planned(self, store: Store) -> None:
         run = a_run(store, budget=10)

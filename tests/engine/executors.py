@@ -27,7 +27,9 @@ class RecordedMessages(InlineExecutor):
     def __init__(self) -> None:
         self.messages: list[tuple[Any, tuple[int, ...], int]] = []
 
-    def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
+    def submit(
+        self, step: Any, subjects: Sequence[int], *, together: int = 1, fleet: str = ""
+    ) -> None:
         self.messages.append((step, tuple(subjects), together))
 
     def take(self) -> tuple[Any, tuple[int, ...], int]:
@@ -50,7 +52,9 @@ class UnreliableQueue:
         self._arrived = threading.Condition()
         self._rng = random.Random(seed)
 
-    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
+    def submit(
+        self, step: Step, subjects: Sequence[int], *, together: int = 1, fleet: str = ""
+    ) -> None:
         with self._arrived:
             shuffled = self._rng.sample(subjects, len(subjects))
             for n in range(0, len(shuffled), together):

@@ -122,7 +122,9 @@ class Network:
         self.pass_time: Callable[[], None] = lambda: None
         self._sandbox = ToySandbox()
 
-    def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
+    def submit(
+        self, step: Any, subjects: Sequence[int], *, together: int = 1, fleet: str = ""
+    ) -> None:
         for subject in subjects:
             copies = self._rng.choice((0, 1, 1, 1, 2))
             self._messages += [(step, subject)] * copies

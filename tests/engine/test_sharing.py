@@ -131,7 +131,9 @@ class Hanging(RecordedMessages):
         super().__init__()
         self.go_on = threading.Event()
 
-    def submit(self, step: Any, subjects: Sequence[int], *, together: int = 1) -> None:
+    def submit(
+        self, step: Any, subjects: Sequence[int], *, together: int = 1, fleet: str = ""
+    ) -> None:
         assert self.go_on.wait(120)
         super().submit(step, subjects, together=together)
 

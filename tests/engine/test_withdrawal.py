@@ -206,7 +206,7 @@ def test_those_who_lost_a_race_stop_at_the_model_and_in_the_sandbox_and_begin_no
         settled = {one.ordinal: one.cut for one in tx.history.settled(run.id)}
         assert tx.trials.queues(list(lost)) == []
         assert tx.trials.claim(lost, 30.0, attempts=5) == []
-        assert tx.leases.overdue(run.id, 30.0) == ([], [])
+        assert tx.leases.overdue(run.id, 30.0) == ({}, [])
         assert tx.leases.held(run.id) == 0
         assert tx.proposals.backlog(run.id).unsettled == 0
     assert settled == {-1: None, 0: None, 1: CutReason.WITHDRAWN, 2: CutReason.WITHDRAWN}

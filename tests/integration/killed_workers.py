@@ -89,7 +89,9 @@ class _Queued:
     def __init__(self, queue: Executor) -> None:
         self._queue, self.here = queue, InlineExecutor()
 
-    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
+    def submit(
+        self, step: Step, subjects: Sequence[int], *, together: int = 1, fleet: str = ""
+    ) -> None:
         chosen = self.here if step == "produce" else self._queue
         chosen.submit(step, subjects, together=together)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from app.adapters.model.places import ModelPlaces
 from app.adapters.model.providers.spec import ProcessLimits
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from app.ports.protocols import Embedder, LanguageModel, Store
 
 Built = TypeVar("Built")
+_Key: TypeAlias = tuple[int, str]
+"""A run, and the label of the fleet whose step asks."""
 
 
 class Models:
-    """Language models by run, each built once a process from the run's settings."""
+    """Language models by run and fleet, each built once a process from the run's settings."""
 
     def __init__(
         self,
@@ -47,10 +49,10 @@ class Models:
         self._limits = limits or ProcessLimits()
         self._agent = agent
         self._lock = threading.Lock()
-        self._built: dict[int, tuple[int, ModelSettings, LanguageModel]] = {}
-        self._embedders: dict[int, tuple[int, ModelSettings, Embedder]] = {}
+        self._built: dict[_Key, tuple[int, ModelSettings, LanguageModel]] = {}
+        self._embedders: dict[_Key, tuple[int, ModelSettings, Embedder]] = {}
         self._agents: dict[int, tuple[int, LanguageModel | None]] = {}
-        self._places: dict[int, ModelPlaces] = {}
+        self._places: dict[_Key, ModelPlaces] = {}
         self._providers: Providers | None = None
 
     @property
@@ -93,11 +95,12 @@ class Models:
         """See `app.engine.process.Process.take_place`."""
         self(run)
         with self._lock:
-            places = self._places.setdefault(run.id, ModelPlaces(partial(self._limit, run.id)))
+            key = run.id, run.fleet
+            places = self._places.setdefault(key, ModelPlaces(partial(self._limit, key)))
         return places.take()
 
-    def _limit(self, run: int) -> int | None:
-        _, _, model = self._built[run]
+    def _limit(self, key: _Key) -> int | None:
+        _, _, model = self._built[key]
         limits = (model.places, self._limits.max_in_flight)
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -109,7 +112,7 @@ class Models:
 
 
 def _of_revision(
-    built: dict[int, tuple[int, ModelSettings, Built]],
+    built: dict[_Key, tuple[int, ModelSettings, Built]],
     run: Run,
     build: Callable[[ModelSettings], Built],
 ) -> Built:
@@ -117,8 +120,10 @@ def _of_revision(
 
     A step that began before a change takes what its successors take.
     """
-    if run.id not in built or run.revision > built[run.id][0]:
-        llm = stored_settings(run.settings).llm
-        same = run.id in built and llm == built[run.id][1]
-        built[run.id] = run.revision, llm, built[run.id][2] if same else build(llm)
-    return built[run.id][2]
+    key = run.id, run.fleet
+    if key not in built or run.revision > built[key][0]:
+        drawn = not run.rules.fleets.islands
+        llm = stored_settings(run.settings).llm.of_fleet(run.fleet, drawn=drawn)
+        same = key in built and llm == built[key][1]
+        built[key] = run.revision, llm, built[key][2] if same else build(llm)
+    return built[key][2]

@@ -16,8 +16,15 @@ class InlineExecutor:
         """Begins empty."""
         self._messages: deque[tuple[Step, int]] = deque()
 
-    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:  # noqa: ARG002
-        """Appends a message for each subject, whatever `together` allows."""
+    def submit(
+        self,
+        step: Step,
+        subjects: Sequence[int],
+        *,
+        together: int = 1,  # noqa: ARG002
+        fleet: str = "",  # noqa: ARG002
+    ) -> None:
+        """Appends a message for each subject, whatever `together` allows and whatever its fleet."""
         self._messages.extend((step, subject) for subject in subjects)
 
     def queued(self, step: Step) -> int:

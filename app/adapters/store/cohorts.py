@@ -34,13 +34,14 @@ _ADD = """
     ORDER BY place RETURNING id
 """
 _ADD_PROPOSALS = """
-    INSERT INTO proposals (run, cohort, island, ordinal, seed, reserved, state, visible_at)
-    SELECT %(run)s, cohort, island, ordinal, seed, reserved, 'planned',
+    INSERT INTO proposals (run, cohort, island, ordinal, seed, reserved, fleet, state, visible_at)
+    SELECT %(run)s, cohort, island, ordinal, seed, reserved, fleet, 'planned',
         CASE WHEN leads THEN now() + %(again)s * interval '1 second' END
     FROM json_to_recordset(CAST(%(members)s AS json)) AS member(
-        cohort bigint, place int, island int, ordinal int, seed bool, reserved int, leads bool
+        cohort bigint, place int, island int, ordinal int, seed bool, reserved int, leads bool,
+        fleet text
     )
-    ORDER BY cohort, place RETURNING id, visible_at IS NOT NULL AS leads
+    ORDER BY cohort, place RETURNING id, visible_at IS NOT NULL AS leads, fleet
 """
 _DRAFT = """
     UPDATE proposals SET epoch = %(epoch)s, generation = %(generation)s, parents = %(parents)s,
@@ -103,6 +104,7 @@ _ENTER = """
         parents = child.parents, inspirations = child.inspirations,
         family = coalesce(child.family, proposals.family),
         numbers = coalesce(child.numbers, proposals.numbers),
+        fleet = coalesce(child.fleet, proposals.fleet),
         settled_at = CASE WHEN child.state NOT IN ('planned', 'testing') THEN clock_timestamp() END
     FROM json_populate_recordset(NULL::proposals, CAST(%(children)s AS json)) AS child
     WHERE proposals.id = ANY(%(ids)s) AND proposals.id IN (
@@ -161,6 +163,7 @@ def _entered(child: MemberResult, draft: Draft | None) -> dict[str, object]:
         "cut_reason": child.cut,
         "family": child.point.family if child.point else None,
         "numbers": list(child.point.numbers) if child.point else None,
+        "fleet": child.fleet,
         **draft_columns(draft),
     }
 
@@ -193,7 +196,9 @@ class SqlCohorts:
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
 
-    def add(self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float) -> list[ProposalId]:
+    def add(
+        self, run: int, plans: Sequence[Plan], *, redeliver_seconds: float
+    ) -> dict[ProposalId, str]:
         added = self._c.values(
             _ADD,
             {
@@ -213,6 +218,7 @@ class SqlCohorts:
                 "seed": plan.seeding,
                 "reserved": plan.reserved[place] if plan.reserved else 0,
                 "leads": place == 0 or not plan.together,
+                "fleet": plan.fleet,
             }
             for cohort, plan in zip(ids, plans, strict=True)
             for place, ordinal in enumerate(plan.ordinals)
@@ -230,7 +236,7 @@ class SqlCohorts:
             members_planned = sum(len(plan.ordinals) for plan in counted)
             spent = sum(plan.proposals for plan in counted)
             count_planned(self._c, run, len(counted), spent, members_planned)
-        return sorted(proposal.id for proposal in proposals if proposal.leads)
+        return {one.id: one.fleet for one in sorted(proposals) if one.leads}
 
     def add_without_members(self, run: int, operator: str) -> Cohort:
         number = self._c.value(_ADD_WITHOUT_MEMBERS, {"run": run, "operator": operator})

@@ -11,7 +11,7 @@ from app.adapters.store import tables as t
 from app.adapters.store.driver import DriverConnection
 from app.domain.events import EventKind, read_fact
 from app.domain.program import Program, ProgramId, files_id, text_digest
-from app.ports.records import BadCopy, Row
+from app.ports.records import WORKER_KINDS, BadCopy, Row
 
 _OF_RUN = "run = %(run)s"
 _OF_PROBLEM = "{} = (SELECT problem FROM runs WHERE id = %(run)s)"
@@ -53,7 +53,13 @@ _NEW_NUMBERS = """
 _BATCH = 500
 _ADDED: Mapping[str, dict[str, Any]] = {
     "programs": {"paths": None, "digests": None},
-    "runs": {"kept": False, "deleted": False, "prompts_removed": False},
+    "runs": {
+        **{"unplaced": 0, "project": "", "priority": 0, "queues": ["gpu", "cpu"]},
+        **{"kept": False, "deleted": False, "prompts_removed": False},
+    },
+    "proposals": {"fleet": ""},
+    "trials": {"fleet": ""},
+    "workers": {"queues": list(WORKER_KINDS)},
 }
 """Columns that copies of earlier versions lack, with their values there."""
 _LONG_AGO = "1970-01-01T00:00:00+00:00"

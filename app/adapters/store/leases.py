@@ -8,10 +8,11 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 from app.adapters.store.driver import DriverConnection
+from app.adapters.store.fleets import QUEUE, SERVED
 from app.adapters.store.trials import waiting
 from app.domain.search.cohort import CohortId, ProposalId, TrialId
 from app.ports.protocols import Store, Unavailable
-from app.ports.records import WaitingTrial
+from app.ports.records import LIVE_SECONDS, WaitingTrial
 
 LeaseKind: TypeAlias = Literal["proposal", "trial"]
 
@@ -97,7 +98,7 @@ _OVERDUE = """
     UPDATE {table} SET visible_at = now() + %(again)s * interval '1 second'
     WHERE id IN (
         SELECT id FROM {table} WHERE run = %(run)s AND {waiting} AND visible_at < now()
-            AND (leased_until IS NULL OR leased_until < now())
+            AND (leased_until IS NULL OR leased_until < now()) AND {served}
         ORDER BY visible_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
     ) RETURNING {columns}
 """
@@ -118,7 +119,7 @@ _REPEATED = """
     ) AS begun WHERE attempts > 1
 """
 _WAITING = {"proposals": "state = 'planned'", "trials": "evaluation IS NULL AND NOT withdrawn"}
-_COLUMNS = {"proposals": "id", "trials": "id, cohort, stage"}
+_COLUMNS = {"proposals": "id, fleet", "trials": "id, cohort, stage, fleet"}
 
 
 class Withdrawal:
@@ -317,14 +318,19 @@ class SqlLeases:
 
     def overdue(
         self, run: int, redeliver_seconds: float, limit: int = 1000
-    ) -> tuple[list[ProposalId], list[WaitingTrial]]:
+    ) -> tuple[dict[ProposalId, str], list[WaitingTrial]]:
         result = {}
+        params = {"run": run, "again": redeliver_seconds, "limit": limit, "live": LIVE_SECONDS}
         for table, waiting_if in _WAITING.items():
-            query = _OVERDUE.format(table=table, waiting=waiting_if, columns=_COLUMNS[table])
-            result[table] = self._c.rows(
-                query, {"run": run, "again": redeliver_seconds, "limit": limit}
+            query = _OVERDUE.format(
+                table=table,
+                waiting=waiting_if,
+                columns=_COLUMNS[table],
+                served=SERVED.format(queue=QUEUE[table]),
             )
-        return sorted(row.id for row in result["proposals"]), waiting(result["trials"])
+            result[table] = self._c.rows(query, params)
+        proposals = {row.id: row.fleet for row in sorted(result["proposals"])}
+        return proposals, waiting(result["trials"])
 
     def held(self, run: int) -> int:
         return sum(

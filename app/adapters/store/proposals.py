@@ -1,7 +1,8 @@
 """Proposals: their leases, and their counts and speed, which planning and reports read."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from app.adapters.store.cohorts import MEMBERS, cohort_of, draft_columns
 from app.adapters.store.driver import DriverConnection
@@ -32,10 +33,12 @@ _CLAIM = f"""
             AND proposals.visible_at IS NOT NULL
             AND runs.id = proposals.run AND runs.state = 'running'
             AND (proposals.leased_until IS NULL OR proposals.leased_until < now())
-        RETURNING proposals.run, proposals.id AS proposal, proposals.cohort, proposals.attempts
+        RETURNING proposals.run, proposals.id AS proposal, proposals.cohort, proposals.attempts,
+            proposals.fleet
     ), described AS (
-        SELECT claimed.run, claimed.proposal, claimed.attempts, cohorts.id, cohorts.island,
-            cohorts.operator, cohorts.size, {MEMBERS.format(cohort=_CLAIMED)} AS members
+        SELECT claimed.run, claimed.proposal, claimed.attempts, claimed.fleet, cohorts.id,
+            cohorts.island, cohorts.operator, cohorts.size,
+            {MEMBERS.format(cohort=_CLAIMED)} AS members
         FROM claimed JOIN cohorts ON cohorts.id = claimed.cohort
     )
     SELECT mine.claimed, {RUN_COLUMNS}
@@ -59,8 +62,8 @@ _DIRECT = """
     RETURNING proposals.id
 """
 _BACKLOG = """
-    SELECT island, state, seed, count(*) AS n, sum(reserved) AS reserved FROM proposals
-    WHERE run = %(run)s AND state IN ('planned', 'testing') GROUP BY 1, 2, 3
+    SELECT island, state, seed, fleet, count(*) AS n, sum(reserved) AS reserved FROM proposals
+    WHERE run = %(run)s AND state IN ('planned', 'testing') GROUP BY 1, 2, 3, 4
 """
 _WAITING = """
     SELECT operator, count(*) AS n FROM proposals JOIN cohorts ON cohorts.id = proposals.cohort
@@ -75,10 +78,14 @@ _MEAN_SECONDS = """
 """
 _IN_FLIGHT = """
     SELECT runs.id AS run, runs.weight, count(*) FILTER (WHERE proposals.state = 'planned')
-            AS generating, count(*) FILTER (WHERE proposals.state = 'testing') AS evaluating
+            AS generating, count(*) FILTER (WHERE proposals.state = 'testing') AS evaluating,
+        coalesce(proposals.fleet, '') AS fleet, runs.project,
+        coalesce((SELECT weight FROM projects WHERE name = runs.project), 1) AS project_weight,
+        runs.priority
     FROM runs LEFT JOIN proposals
         ON proposals.run = runs.id AND proposals.state IN ('planned', 'testing')
-    WHERE runs.state = 'running' AND NOT runs.in_process GROUP BY runs.id ORDER BY runs.id
+    WHERE runs.state = 'running' AND NOT runs.in_process
+    GROUP BY runs.id, proposals.fleet ORDER BY runs.id, fleet
 """
 _LONGEST_WAIT = """
     SELECT coalesce(extract(epoch FROM now() - min(cohorts.planned_at)), 0)::float8
@@ -151,7 +158,8 @@ class SqlProposals:
                 if record["attempts"] > attempts:
                     raise Exhausted(run.id, record["proposal"], attempts)
                 cohort = cohort_of(record, record["members"], ())
-                claimed.append((run, LeasedProposals(cohort, record["size"])))
+                of_fleet = replace(run, fleet=record["fleet"]) if record["fleet"] else run
+                claimed.append((of_fleet, LeasedProposals(cohort, record["size"])))
         return claimed
 
     def draw(self, proposal: ProposalId, draft: Draft) -> None:
@@ -170,24 +178,27 @@ class SqlProposals:
     def backlog(self, run: int) -> Backlog:
         states = {"planned": 0, "testing": 0}
         islands: dict[int, int] = {}
+        waiting, testing = Counter[tuple[int, str]](), Counter[int]()
         seeding = reserved = 0
         for record in self._c.rows(_BACKLOG, {"run": run}):
             states[record.state] += record.n
             reserved += int(record.reserved)
+            if record.state == "planned":
+                waiting[record.island, record.fleet] += record.n
+            else:
+                testing[record.island] += record.n
             if record.seed:
                 seeding += record.n
             else:
                 islands[record.island] = islands.get(record.island, 0) + record.n
-        return Backlog(states["planned"], states["testing"], islands, seeding, reserved)
+        planned, tested = states["planned"], states["testing"]
+        return Backlog(planned, tested, islands, seeding, reserved, waiting, testing)
 
     def waiting(self, run: int) -> dict[str, int]:
         return {record.operator: record.n for record in self._c.rows(_WAITING, {"run": run})}
 
     def in_flight(self) -> list[InFlight]:
-        return [
-            InFlight(found.run, found.weight, found.generating, found.evaluating)
-            for found in self._c.rows(_IN_FLIGHT, {})
-        ]
+        return [InFlight(**found._asdict()) for found in self._c.rows(_IN_FLIGHT, {})]
 
     def flow(self, run: int, settled: int) -> Flow | None:
         if settled < 2:

@@ -9,6 +9,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 from app.adapters.store import tables as t
 from app.adapters.store.codec import built, clean
 from app.adapters.store.driver import DriverConnection, Json, Record
+from app.config.fleets import fleets_of
 from app.config.rules import rules_of
 from app.config.settings import stored_settings
 from app.domain.problem import Axis, Problem, ProblemDigest
@@ -34,7 +35,10 @@ _RARELY_CHANGES = (
     *("name", "problem", "strategy", "settings", "seed", "islands", "parent", "in_process"),
 )
 """Columns of which only `revise` changes any, which counts up the column `revision`."""
-_NOT_READ = ("weight", "trials_at_once", "kept", "deleted", "prompts_removed")
+_NOT_READ = (
+    *("weight", "trials_at_once", "project", "priority", "queues"),
+    *("kept", "deleted", "prompts_removed"),
+)
 RUN_COLUMNS = ", ".join(
     [
         f"runs.{column.name}::text" if isinstance(column.type, JSONB) else f"runs.{column.name}"
@@ -54,11 +58,11 @@ _ADD = """
     WITH added AS (
         INSERT INTO runs (name, problem, strategy, settings, operators, axes, seed, islands, budget,
             budget_wall_seconds, budget_tokens, budget_cost_usd, generating, evaluating, weight,
-            trials_at_once, parent, in_process, state)
+            trials_at_once, project, priority, queues, parent, in_process, state)
         VALUES (%(name)s, %(problem)s, %(strategy)s, %(settings)s, %(operators)s, %(axes)s,
             %(seed)s, %(islands)s, %(proposals)s, %(wall_seconds)s, %(tokens)s, %(cost_usd)s,
-            %(generating)s, %(evaluating)s, %(weight)s, %(trials_at_once)s, %(parent)s,
-            %(in_process)s, 'running')
+            %(generating)s, %(evaluating)s, %(weight)s, %(trials_at_once)s, %(project)s,
+            %(priority)s, %(queues)s, %(parent)s, %(in_process)s, 'running')
         ON CONFLICT (name) DO NOTHING RETURNING id, islands
     ), with_islands AS (
         INSERT INTO islands (run, "index") SELECT id, generate_series(0, islands - 1) FROM added
@@ -132,7 +136,8 @@ _SET_STATE = """
 """
 _REVISE = """
     UPDATE runs SET settings = %(settings)s, operators = %(operators)s, weight = %(weight)s,
-        trials_at_once = %(trials_at_once)s, revision = revision + 1
+        trials_at_once = %(trials_at_once)s, project = %(project)s, priority = %(priority)s,
+        queues = %(queues)s, revision = revision + 1
     WHERE id = %(run)s AND revision = %(revision)s
 """
 _SET_AXES = "UPDATE runs SET axes = %(axes)s WHERE id = %(run)s"
@@ -350,11 +355,15 @@ def _axes_json(axes: Sequence[Axis]) -> str:
 
 
 def _set_by_users(settings: Json, operators: Mapping[str, float]) -> dict[str, object]:
-    """Returns the columns that hold a run's settings, two of them once more for statements."""
-    queue = stored_settings(settings).queue
+    """Returns the columns that hold a run's settings, some of them once more for statements."""
+    stored = stored_settings(settings)
+    queue = stored.queue
     return {
         "settings": as_json(dict(settings)),
         "operators": as_json(dict(operators)),
         "weight": queue.weight,
         "trials_at_once": queue.trials_at_once,
+        "project": queue.project,
+        "priority": queue.priority,
+        "queues": fleets_of(stored).queues,
     }

@@ -18,6 +18,7 @@ from app.adapters.store.completions import SqlCompletions
 from app.adapters.store.copies import SqlCopies
 from app.adapters.store.driver import DriverConnection, connect
 from app.adapters.store.events import SqlEvents
+from app.adapters.store.fleets import SqlFleets, SqlProjects
 from app.adapters.store.history import SqlHistory
 from app.adapters.store.leases import SqlLeases
 from app.adapters.store.outage import CONNECT_SECONDS, Outage
@@ -29,6 +30,7 @@ from app.adapters.store.runs import SqlProblems, SqlRuns
 from app.adapters.store.trials import SqlTrials
 from app.adapters.store.worker_time import SqlWorkers
 from app.ports import ledger
+from app.ports.fleets import Fleets, Projects
 from app.ports.history import History
 from app.ports.protocols import Unavailable, Unwritable
 from app.ports.retention import Retention
@@ -101,6 +103,8 @@ class SqlTransaction:
         self.copies: ledger.Copies = SqlCopies(connection)
         self.events: ledger.Events = self._events
         self.workers: ledger.Workers = SqlWorkers(connection)
+        self.fleets: Fleets = SqlFleets(connection)
+        self.projects: Projects = SqlProjects(connection)
         self.history: History = SqlHistory(connection)
         self.retention: Retention = SqlRetention(connection)
 

@@ -6,6 +6,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
     Float,
     ForeignKey,
@@ -80,6 +81,9 @@ runs = Table(
     Column("weight", Float(53), nullable=False),
     Column("trials_at_once", Integer),
     Column("in_process", Boolean, nullable=False, server_default="false"),
+    Column("project", Text, nullable=False, server_default=""),
+    Column("priority", Integer, nullable=False, server_default="0"),
+    Column("queues", ARRAY(Text), nullable=False, server_default="{gpu,cpu}"),
     Column("ranking", Text, nullable=False, server_default="absolute"),
     Column("state", Text, nullable=False),
     Column("reason", Text, nullable=False, server_default=""),
@@ -120,6 +124,26 @@ deletions = Table(
     Column("database_bytes", BigInteger),
     CheckConstraint("reason IN ('asked', 'age', 'size')", name="reason_is_known"),
     Index("deletions_unswept", "run", postgresql_where=text("swept_at IS NULL")),
+)
+projects = Table(
+    "projects",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("weight", Float(53), nullable=False, server_default="1"),
+    Column("runs", Integer),
+    Column("proposals", Integer),
+    Column("tokens_per_day", BigInteger),
+    Column("usd_per_day", Float(53)),
+    CheckConstraint("weight > 0", name="weight_is_positive"),
+)
+project_days = Table(
+    "project_days",
+    metadata,
+    Column("run", BigInteger, ForeignKey("runs.id"), nullable=False),
+    Column("day", Date, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost_usd", Float(53), nullable=False),
+    PrimaryKeyConstraint("day", "run"),
 )
 texts = Table(
     "texts",
@@ -200,6 +224,7 @@ proposals = Table(
     Column("numbers", ARRAY(Float(53))),
     Column("direction", JSONB),
     Column("reserved", Integer, nullable=False, server_default="0"),
+    Column("fleet", Text, nullable=False, server_default=""),
     UniqueConstraint("run", "ordinal"),
     CheckConstraint(
         "state IN ('planned', 'testing', 'admitted', 'cut', 'failed')", name="state_is_known"
@@ -268,6 +293,7 @@ trials = Table(
     Column("score", Float(53)),
     Column("wall_seconds", Float(53), nullable=False, server_default="0"),
     Column("cpu_seconds", Float(53), nullable=False, server_default="0"),
+    Column("fleet", Text, nullable=False, server_default=""),
     UniqueConstraint("cohort", "stage", "players", "cases"),
     Index(
         "trials_waiting",
@@ -373,6 +399,7 @@ workers = Table(
     Column("settings", JSONB, nullable=False, server_default=text("'{}'")),
     Column("protections", JSONB(none_as_null=True)),
     Column("fault", Text, nullable=False, server_default=""),
+    Column("queues", ARRAY(Text), nullable=False, server_default="{gpu,cpu,control}"),
     _moment("seen_at"),
     CheckConstraint("kind IN ('gpu', 'cpu', 'control')", name="kind_is_known"),
     Index("workers_seen_at_index", "seen_at"),

@@ -1,5 +1,6 @@
 """Trials and their evaluations."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from app.domain.program import Program, ProgramId
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, TrialId
+from app.domain.search.fleets import FleetRules
 from app.domain.search.shares import Claimant
 from app.ports.ledger import Exhausted
 from app.ports.records import (
@@ -24,35 +26,44 @@ from app.ports.records import (
 )
 
 _ADD = """
-    INSERT INTO trials (run, cohort, island, stage, players, cases, visible_at)
-    SELECT run, cohort, island, stage, players, cases, now() + %(again)s * interval '1 second'
+    INSERT INTO trials (run, cohort, island, stage, players, cases, fleet, visible_at)
+    SELECT run, cohort, island, stage, players, cases, fleet,
+        now() + %(again)s * interval '1 second'
     FROM json_populate_recordset(NULL::trials, CAST(%(trials)s AS json))
-    ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id, cohort, stage
+    ON CONFLICT ON CONSTRAINT trials_cohort_once DO NOTHING RETURNING id, cohort, stage, fleet
 """
 _QUEUES = """
     WITH held AS (
         SELECT DISTINCT runs.id FROM trials JOIN runs ON runs.id = trials.run
         WHERE trials.id = ANY(%(named)s) AND runs.in_process
+    ), places AS (
+        SELECT queue, sum(sandbox_places)::int AS places
+        FROM workers CROSS JOIN unnest(queues) AS queue
+        WHERE seen_at > now() - %(live)s * interval '1 second' GROUP BY queue
     )
-    SELECT runs.id AS run, runs.weight, runs.trials_at_once, runs.batch,
+    SELECT runs.id AS run, runs.weight, runs.trials_at_once, runs.batch, runs.project,
+        runs.priority, trials.fleet,
+        coalesce((SELECT weight FROM projects WHERE name = runs.project), 1) AS project_weight,
         ceil(count(*) FILTER (WHERE NOT waits)::float8 / runs.batch)::int AS at_work,
         (array_agg(trials.id ORDER BY trials.id) FILTER (WHERE waits))[1:%(most)s] AS waiting,
         array_agg(trials.id ORDER BY trials.id)
             FILTER (WHERE waits AND trials.id = ANY(%(named)s)) AS named,
-        (SELECT sum(sandbox_places)::int FROM workers
-            WHERE seen_at > now() - %(live)s * interval '1 second') AS places
+        (SELECT places FROM places
+            WHERE queue = concat_ws(':', 'cpu', nullif(trials.fleet, ''))) AS places
     FROM (
-        SELECT id, state, weight, trials_at_once,
+        SELECT id, state, weight, trials_at_once, project, priority,
             CASE WHEN trials_at_once IS NULL THEN evaluate_batch ELSE 1 END AS batch
         FROM runs WHERE state IN ('running', 'paused') AND CASE
             WHEN EXISTS (SELECT FROM held) THEN id IN (SELECT id FROM held) ELSE NOT in_process END
     ) AS runs JOIN LATERAL (
-        SELECT id, leased_until IS NULL OR leased_until < now() AS waits FROM trials
+        SELECT id, fleet, leased_until IS NULL OR leased_until < now() AS waits FROM trials
         WHERE trials.run = runs.id AND evaluation IS NULL AND NOT withdrawn
             AND stage <> %(judged)s
             AND (runs.state = 'running' OR leased_until > now())
     ) AS trials ON true
-    GROUP BY runs.id, runs.weight, runs.trials_at_once, runs.batch ORDER BY runs.id
+    GROUP BY runs.id, runs.weight, runs.trials_at_once, runs.batch, runs.project, runs.priority,
+        trials.fleet
+    ORDER BY runs.id, trials.fleet
 """
 """A batch is in one sandbox, so it takes one place.  Where a run limits its places, each trial
 counts as one: batches that are not full would be more than they seem.  A run that one process alone
@@ -73,7 +84,7 @@ _CLAIM = f"""
             AND runs.state = 'running'
             AND (trials.leased_until IS NULL OR trials.leased_until < now())
         RETURNING trials.run, trials.id, trials.cohort, trials.stage, trials.players, trials.cases,
-            trials.attempts
+            trials.attempts, trials.fleet
     )
     SELECT mine.claimed,
         (SELECT json_agg(player) FROM (
@@ -122,21 +133,38 @@ def _leased(claimed: Json, programs: Mapping[ProgramId, Program]) -> LeasedTrial
     return LeasedTrial(claimed["id"], claimed["cohort"], trial, players, claimed["attempts"])
 
 
-def _queue(record: Record) -> TrialQueue:
+def _queues(found: Sequence[Record]) -> list[TrialQueue]:
+    at_work = Counter[int]()
+    for record in found:
+        at_work[record.run] += record.at_work
+    return [_queue(record, at_work[record.run] - record.at_work) for record in found]
+
+
+def _queue(record: Record, elsewhere: int) -> TrialQueue:
+    """Returns the trials of a run at one fleet.
+
+    Args:
+      record: Of the run and the fleet.
+      elsewhere: Trials of the run that are at work at other fleets.
+    """
+    limit = record.trials_at_once
     claimant = Claimant(
         record.run,
         record.weight,
         record.at_work,
         bool(record.waiting),
-        record.trials_at_once,
+        None if limit is None else limit - elsewhere,
+        record.project,
+        record.project_weight,
+        record.priority,
     )
     offered, named = tuple(record.waiting or ()), tuple(record.named or ())
-    return TrialQueue(claimant, record.batch, offered, named, record.places)
+    return TrialQueue(claimant, record.batch, offered, named, record.places, record.fleet)
 
 
 def waiting(result: Sequence[Record]) -> list[WaitingTrial]:
-    """Returns trials of rows with `id`, `cohort` and `stage`, in order of id."""
-    trials = (WaitingTrial(row.id, row.cohort, row.stage) for row in result)
+    """Returns trials of rows with `id`, `cohort`, `stage` and `fleet`, in order of id."""
+    trials = (WaitingTrial(row.id, row.cohort, row.stage, row.fleet) for row in result)
     return sorted(trials, key=lambda trial: trial.id)
 
 
@@ -147,7 +175,11 @@ class SqlTrials:
         self._c = connection
 
     def add(
-        self, trials: Sequence[tuple[Cohort, Trial]], *, redeliver_seconds: float
+        self,
+        trials: Sequence[tuple[Cohort, Trial]],
+        *,
+        redeliver_seconds: float,
+        fleets: FleetRules,
     ) -> list[WaitingTrial]:
         values = [
             {
@@ -157,6 +189,7 @@ class SqlTrials:
                 "stage": trial.stage,
                 "players": list(trial.players),
                 "cases": list(trial.cases),
+                "fleet": fleets.judging if trial.stage == STAGE else fleets.trial(cohort.island),
             }
             for cohort, trial in trials
         ]
@@ -172,7 +205,7 @@ class SqlTrials:
         # Only a second reading sees the trials that were leased before the lock was granted.
         if limited:
             found = self._c.rows(_QUEUES, params)
-        return [_queue(record) for record in found]
+        return _queues(found)
 
     def claim(
         self, trials: Sequence[TrialId], lease_seconds: float, *, attempts: int
@@ -187,7 +220,8 @@ class SqlTrials:
             for record in result.claimed:
                 if record["attempts"] > attempts and len(record["players"]) == 1:
                     raise Exhausted(run.id, record["id"], attempts)
-                claimed.append((run, _leased(record, programs)))
+                of_fleet = replace(run, fleet=record["fleet"]) if record["fleet"] else run
+                claimed.append((of_fleet, _leased(record, programs)))
         return claimed
 
     def record(self, results: Sequence[TrialResult]) -> tuple[Run, list[Cohort]] | None:

@@ -36,9 +36,9 @@ INTERVAL_SECONDS = 3.0
 
 _SEEN = """
     INSERT INTO workers
-        (id, kind, usd_per_hour, model_places, sandbox_places, settings, protections, fault)
+        (id, kind, usd_per_hour, model_places, sandbox_places, settings, protections, fault, queues)
     VALUES (%(worker)s, %(kind)s, %(usd)s, %(model)s, %(sandbox)s,
-        CAST(%(settings)s AS jsonb), CAST(%(protections)s AS jsonb), %(fault)s)
+        CAST(%(settings)s AS jsonb), CAST(%(protections)s AS jsonb), %(fault)s, %(queues)s)
     ON CONFLICT ON CONSTRAINT workers_key DO UPDATE SET seen_at = now(),
         model_places = excluded.model_places, sandbox_places = excluded.sandbox_places,
         protections = excluded.protections, fault = excluded.fault
@@ -58,7 +58,10 @@ _PRESENCE = """
     SELECT
         coalesce(bool_or(model_places IS NOT NULL AND present), false) AS generating,
         coalesce(bool_or(sandbox_places IS NOT NULL AND present), false) AS evaluating,
-        array_remove(array_agg(DISTINCT fault), '') AS faults
+        array_remove(array_agg(DISTINCT fault), '') AS faults,
+        (SELECT array_agg(DISTINCT queue) FROM workers CROSS JOIN unnest(queues) AS queue
+            WHERE coalesce(model_places, sandbox_places) IS NOT NULL
+                AND seen_at > now() - %(present)s * interval '1 second') AS queues
     FROM (
         SELECT *, seen_at > now() - %(present)s * interval '1 second' AS present FROM workers
         WHERE seen_at > now() - %(live)s * interval '1 second'
@@ -66,20 +69,26 @@ _PRESENCE = """
 """
 _DEMAND = "SELECT * FROM demand WHERE run = {run} ORDER BY run, queue, tag"
 _FLEETS = """
-    SELECT queue, '' AS tag, count(*) FILTER (WHERE live AND places IS NOT NULL) AS workers,
+    SELECT queue, tag, count(*) FILTER (WHERE live AND places IS NOT NULL) AS workers,
         (avg(places) FILTER (WHERE live AND places > 0))::float8 AS places,
         (array_agg(usd_per_hour ORDER BY seen_at DESC)
-            FILTER (WHERE kind = queue AND usd_per_hour IS NOT NULL))[1] AS usd_per_hour
+            FILTER (WHERE kind = queue AND served AND usd_per_hour IS NOT NULL))[1] AS usd_per_hour
     FROM (
         SELECT *, seen_at > now() - %(live)s * interval '1 second' AS live
         FROM workers ORDER BY seen_at DESC LIMIT 1000
     ) AS newest
-    CROSS JOIN LATERAL (VALUES ('gpu', model_places), ('cpu', sandbox_places)) AS of(queue, places)
-    GROUP BY queue ORDER BY queue DESC
+    CROSS JOIN LATERAL (
+        SELECT DISTINCT split_part(name, ':', 1) AS queue, split_part(name, ':', 2) AS tag,
+            name = ANY(queues) AS served,
+            CASE WHEN name <> ALL(queues) THEN NULL WHEN name LIKE 'gpu%%' THEN model_places
+                ELSE sandbox_places END AS places
+        FROM unnest(queues || ARRAY['gpu', 'cpu']) AS name WHERE name <> 'control'
+    ) AS of
+    GROUP BY queue, tag ORDER BY queue DESC, tag
 """
 _REPORTS = """
     SELECT id, kind, usd_per_hour, settings::text AS settings, protections::text AS protections,
-        fault
+        fault, queues
     FROM workers WHERE {whose} ORDER BY id
 """
 _EVALUATING = _REPORTS.format(
@@ -119,6 +128,7 @@ class SqlWorkers:
             "settings": json.dumps(dict(worker.settings)),
             "protections": None if worker.protections is None else json.dumps(worker.protections),
             "fault": clean(worker.fault),
+            "queues": list(worker.queues),
         }
         self._c.write(_SEEN, seen)
         spent = sorted(seconds.items(), key=lambda item: -1 if item[0] is None else item[0])
@@ -131,7 +141,8 @@ class SqlWorkers:
 
     def presence(self) -> Presence:
         found = self._c.row(_PRESENCE, {"live": LIVE_SECONDS, "present": PRESENT_SECONDS})
-        return Presence(found.generating, found.evaluating, tuple(found.faults or ()))
+        queues = frozenset(found.queues or ())
+        return Presence(found.generating, found.evaluating, tuple(found.faults or ()), queues)
 
     def demand(self, run: int | None = None) -> list[QueueDemand]:
         query = _DEMAND.format(run="run" if run is None else "%(run)s")
@@ -163,7 +174,8 @@ def _worker(row: Record) -> Worker:
     known = None if row.protections is None else json.loads(row.protections)
     protections = None if known is None else tuple((name, remedy) for name, remedy in known)
     settings = json.loads(row.settings)
-    return Worker(row.id, row.kind, row.usd_per_hour, settings, protections, row.fault)
+    queues = tuple(row.queues)
+    return Worker(row.id, row.kind, row.usd_per_hour, settings, protections, row.fault, queues)
 
 
 def _worker_time(row: Record) -> WorkerTime:

@@ -20,6 +20,7 @@ from app.dashboard.pages.layout import (
 from app.dashboard.pages.sources import CHECKED_SECONDS, Sources
 from app.dashboard.pages.text import shown
 from app.dashboard.system import LeasesDocument, SystemDocument
+from app.domain.search.fleets import waiting_text
 
 
 def add(sources: Sources) -> None:
@@ -52,7 +53,7 @@ class _SystemView:
         )
         self._queues = table(
             "Queues",
-            ("queue", "waiting messages"),
+            ("queue", "waiting messages", "nobody serves"),
             "Redis does not answer.",
             numbers=("waiting messages",),
         )
@@ -85,7 +86,13 @@ class _SystemView:
             disk_free=f"{_size(system.disk_free_bytes)} of {_size(system.disk_bytes)}",
         )
         _show_workers(self._workers, system)
-        self._queues.show([[name, str(n)] for name, n in system.queues.items()])
+        self._queues.show(
+            [
+                [name, str(n), waiting_text({name: waits}) if waits else ""]
+                for name, n in system.queues.items()
+                for waits in (system.unserved.get(name, 0),)
+            ]
+        )
         self._models.show([[str(each["endpoint"]), str(each["text"])] for each in system.endpoints])
         self._flight.show([_lease_cells(each) for each in system.leases])
 
@@ -122,7 +129,7 @@ def _show_workers(grid: Grid, system: SystemDocument) -> None:
         off = [name for name, remedy in protections.items() if remedy]
         said = f"{len(protections) - len(off)} of {len(protections)}" if protections else "–"
         missing = f"; not: {', '.join(off)}" if off else ""
-        rows.append([worker.id, worker.kind, said + missing, shown(worker.fault)])
+        rows.append([worker.id, ", ".join(worker.queues), said + missing, shown(worker.fault)])
     grid.show(rows)
 
 

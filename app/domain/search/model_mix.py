@@ -16,7 +16,7 @@ Xia et al. 2015, "Thompson sampling for budgeted multi-armed bandits", for the q
 al. 2020, "Sliding-window Thompson sampling for non-stationary settings", for `WINDOW`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -49,11 +49,13 @@ class MixedModel:
     Attributes:
       weight: Above 0.
       price: None where it is not known.
+      fleet: Label of the workers that ask it; "" for any.
     """
 
     name: str
     weight: float
     price: ModelPrice | None = None
+    fleet: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +87,23 @@ NOTHING_WRITTEN = Written(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ModelMix:
-    """The models of a role with a weight above 0, at least two, whose names differ."""
+    """The models of a role with a weight above 0, whose names differ."""
 
     models: tuple[MixedModel, ...]
+
+    def within(self, fleet: str, *, drawn: bool) -> "ModelMix":
+        """Returns the mix of which a step of a fleet draws; see `ModelSettings.of_fleet`."""
+        own = tuple(model for model in self.models if model.fleet == fleet)
+        free = tuple(model for model in self.models if fleet and not model.fleet)
+        return ModelMix(own if own and drawn else (*own, *free))
+
+    def of_fleets(self, fleets: Collection[str]) -> "ModelMix":
+        """Returns the mix of the models of some fleets."""
+        return ModelMix(tuple(model for model in self.models if model.fleet in fleets))
+
+    def fleet_of(self, name: str) -> str:
+        """Returns the label of the workers that ask a model of the mix."""
+        return next(model.fleet for model in self.models if model.name == name)
 
     def draw(self, written: Mapping[str, Written], rng: Random) -> str:
         """Returns the name of the model that writes the next child.

@@ -18,7 +18,7 @@ import workers.metrics
 from app.adapters.queue.address import broker_url
 from app.adapters.sandbox.docker import ENGINES_OWN, profile
 from app.celery import configuration
-from app.cli import doctor
+from app.cli import doctor, quota
 from app.cli.evaluate import _read_content
 from app.cli.export import _explaining
 from app.cli.play import _opponent
@@ -26,6 +26,8 @@ from app.cli.replay import recorded, replay
 from app.client.local_state import require_writable
 from app.config.models import ModelSettings
 from app.config.places import VARIABLES, places
+from app.domain.search.fleets import fleet_name
+from app.domain.search.quotas import project_name
 from app.patterns import storage
 from app.patterns.outcomes import answer_of
 from app.patterns.workspace import Workspace
@@ -154,6 +156,31 @@ ROWS = [
                 {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
             )
         ],
+    ),
+    Row(
+        lambda: project_name("a team"),
+        "write 1 to 64 letters, digits,",
+        [lambda: project_name("a-team")],
+    ),
+    Row(
+        lambda: quota._named(None, changes=True),
+        "Name the project, as `evoq quota vision --runs 2`",
+        [lambda: quota._named("vision", changes=True)],
+    ),
+    Row(
+        lambda: quota._given(2.0, {}, remove=True),
+        "Give --remove alone",
+        [lambda: quota._given(None, {}, remove=True)],
+    ),
+    Row(
+        lambda: quota._given(0.0, {"runs": "two"}, remove=False),
+        "Give a number from 0 to 2147483647, or `none`",
+        [lambda: quota._given(2.0, {"runs": "2", "usd_per_day": "none"}, remove=False)],
+    ),
+    Row(
+        lambda: fleet_name("gpu:Llama 70B"),
+        "write `gpu` or `cpu`, and after a colon the label",
+        [lambda: fleet_name("gpu:llama70b"), lambda: fleet_name("cpu")],
     ),
     Row(
         lambda: addressed("host:8000"),

@@ -14,6 +14,8 @@ import yaml
 from app.adapters.model.providers.presets import PRESETS
 
 WORKERS = frozenset({"worker-control", "worker-gpu", "worker-cpu"})
+INSIDE = "worker-gpu-vllm"
+"""The worker with the model inside."""
 PASSWORDS = {
     name: f"secret-{name.lower()}"
     for name in ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "FLOWER_PASSWORD", "DASHBOARD_PASSWORD")
@@ -83,7 +85,7 @@ def test_a_setting_of_workers_reaches_the_workers_and_beat(
 
     found = configured(workers=line)
 
-    assert readers(found, "EVOQ_SANDBOX__SPARES") == {*WORKERS, "beat"}
+    assert readers(found, "EVOQ_SANDBOX__SPARES") == {*WORKERS, INSIDE, "beat"}
     assert {found[name]["EVOQ_SANDBOX__SPARES"] for name in WORKERS} == {"3"}
 
 
@@ -126,6 +128,7 @@ def test_without_files_of_settings_each_service_has_the_variables_of_the_deploym
         "beat": process,
         "worker-control": process | model,
         "worker-gpu": process | model | {"EVOQ_GENERATE_CONCURRENCY"},
+        INSIDE: process | {"EVOQ_GENERATE_CONCURRENCY", "EVOQ_VLLM_MODEL", "EVOQ_VLLM_ARGS"},
         "worker-cpu": process | places,
         "sandbox-image": set(),
         "flower": connection | {"FLOWER_BASIC_AUTH"},
@@ -142,15 +145,15 @@ def test_each_secret_reaches_the_services_that_need_it_and_no_other(
     configured: Callable[..., Environments], files: Mapping[str, str]
 ) -> None:
     secrets = {**PASSWORDS, **KEYS, "HF_TOKEN": "secret-hf", "MY_OWN_KEY": "secret-mine"}
-    ours = {"migrate", "beat", *WORKERS, "flower", "dashboard"}
+    ours = {"migrate", "beat", *WORKERS, INSIDE, "flower", "dashboard"}
     seen_by = {
         "POSTGRES_PASSWORD": {"postgres", *ours},
         "REDIS_PASSWORD": {"redis", *ours},
         "FLOWER_PASSWORD": {"flower"},
         "DASHBOARD_PASSWORD": {"dashboard"},
-        "OPENAI_API_KEY": {"worker-control", "worker-gpu"},
-        "VLLM_API_KEY": {"worker-gpu", "vllm"},
-        "HF_TOKEN": {"vllm"},
+        "OPENAI_API_KEY": {"worker-control", "worker-gpu", INSIDE},
+        "VLLM_API_KEY": {"worker-gpu", INSIDE, "vllm"},
+        "HF_TOKEN": {INSIDE, "vllm"},
         "MY_OWN_KEY": set[str](),
     }
 
@@ -164,21 +167,21 @@ def test_each_secret_reaches_the_services_that_need_it_and_no_other(
             for service, variables in found.items()
             if any(re.search(rf"{secret}(?![\w-])", text) for text in variables.values())
         }
-        assert having == seen_by.get(name, {"worker-gpu"}), name
+        assert having == seen_by.get(name, {"worker-gpu", INSIDE}), name
 
 
 @pytest.mark.parametrize(
     ("variable", "services_that_read"),
     [
         ("EVOQ_EVALUATE_CONCURRENCY", {"worker-cpu"}),
-        ("EVOQ_GENERATE_CONCURRENCY", {"worker-gpu"}),
+        ("EVOQ_GENERATE_CONCURRENCY", {"worker-gpu", INSIDE}),
         ("EVOQ_SANDBOX__IMAGE", {"worker-cpu"}),
         ("OPENAI_MODEL", {"worker-control", "worker-gpu"}),
         ("OPENAI_BASE_URL", {"worker-control", "worker-gpu"}),
         ("VLLM_MODEL", {"worker-control", "worker-gpu"}),
         ("EVOQ_DASHBOARD_HOSTS", {"dashboard"}),
-        ("EVOQ_LOG_FORMAT", {*WORKERS, "beat", "flower", "dashboard", "migrate"}),
-        ("EVOQ_TASK_EVENTS", {*WORKERS, "beat", "flower", "dashboard", "migrate"}),
+        ("EVOQ_LOG_FORMAT", {*WORKERS, INSIDE, "beat", "flower", "dashboard", "migrate"}),
+        ("EVOQ_TASK_EVENTS", {*WORKERS, INSIDE, "beat", "flower", "dashboard", "migrate"}),
     ],
 )
 def test_a_variable_of_the_project_reaches_the_services_that_read_it(
@@ -200,10 +203,11 @@ def test_the_file_of_secrets_is_no_file_of_variables_of_a_service(services: dict
         "beat": {of_workers},
         "worker-control": {of_workers, of_runs},
         "worker-gpu": {of_workers},
+        INSIDE: {of_workers},
         "worker-cpu": {of_workers},
     }
     required = [file["required"] for one in services.values() for file in one.get("env_file", ())]
-    assert required == [False] * 5
+    assert required == [False] * 6
 
 
 def compose_files(repository: Path) -> str:
@@ -263,7 +267,7 @@ def test_every_service_is_bounded(services: dict[str, Any], limit: str):
         if limit not in service["deploy"]["resources"]["limits"]
     }
 
-    assert unbounded <= ({"vllm"} if limit != "pids" else set())
+    assert unbounded <= ({"vllm", INSIDE} if limit != "pids" else set())
 
 
 def test_programs_give_way_to_every_other_service(services: dict[str, Any]):
@@ -277,7 +281,7 @@ def test_programs_give_way_to_every_other_service(services: dict[str, Any]):
 def test_every_root_but_that_of_vllm_is_read_only(services: dict[str, Any]):
     writable = {name for name, service in services.items() if not service.get("read_only")}
 
-    assert writable == {"vllm"}
+    assert writable == {"vllm", INSIDE}
 
 
 def test_health_is_checked_every_five_or_ten_seconds(services: dict[str, Any]):
@@ -297,4 +301,4 @@ def test_health_is_checked_every_five_or_ten_seconds(services: dict[str, Any]):
 def test_one_service_builds_the_image_that_the_others_run(services: dict[str, Any]):
     builders = [name for name, service in services.items() if "build" in service]
 
-    assert sorted(builders) == ["migrate", "sandbox-image"]
+    assert sorted(builders) == ["migrate", "sandbox-image", INSIDE]

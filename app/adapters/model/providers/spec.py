@@ -149,8 +149,8 @@ def model_spec(choice: ModelChoice, environment: Environment) -> ModelSpec:
     preset, address = _endpoint(choice, environment)
     of_provider = choice.provider is not None or environment(preset.key_variable)
     variable = choice.api_key_variable or (preset.key_variable if of_provider else OPENAI_KEY)
-    inherited = ("provider", "base_url", "api_key_variable")
-    fields = {k: v for k, v in asdict(choice).items() if v is not None and k not in inherited}
+    others = ("provider", "base_url", "api_key_variable", "fleet")
+    fields = {k: v for k, v in asdict(choice).items() if v is not None and k not in others}
     prices = {
         "prompt_usd": fields.pop("usd_per_million_prompt_tokens", None),
         "cached_usd": fields.pop("usd_per_million_cached_tokens", None),

@@ -7,7 +7,7 @@ One is checked by an index now; the other two follow from those that stay.
 from alembic import op
 
 revision = "0005_retention"
-down_revision = "0003_demand"
+down_revision = "0004_fleets"
 
 _UP = (
     """
