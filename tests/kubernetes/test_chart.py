@@ -4,6 +4,7 @@ The stand-in is Kubernetes 1.20 without volumes, services, DNS, network policies
 objects are applied with `--dry-run=server` only, or rendered only (`tests/unit/test_chart.py`).
 """
 
+import base64
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,6 +13,7 @@ from urllib.request import urlopen
 
 import helm_python
 import pytest
+import yaml
 
 from infra.manifests import CHART, render, write
 from tests.cluster import kubeconfig, namespace  # noqa: F401  namespace is a fixture
@@ -146,6 +148,19 @@ def test_every_manifest_is_valid(release: Release, tmp_path: Path) -> None:
     assert kinds >= {"networkpolicy", "poddisruptionbudget", "statefulset", "role", "job"}
 
 
+def test_an_upgrade_keeps_the_passwords(release: Release) -> None:
+    with (
+        helm_python.Config(kubeconfig_path=kubeconfig(), namespace=release.namespace) as helm,
+        helm_python.Chart.load(CHART) as chart,
+    ):
+        rendered = helm.render(chart, VALUES, name="evoq", namespace=release.namespace)
+
+    secret = yaml.safe_load(rendered["evoqueue/templates/secret.yaml"])["data"]
+    assert {name: base64.b64decode(text).decode() for name, text in secret.items()} == {
+        name: release.password(name) for name in secret
+    }
+
+
 def test_helm_installs_upgrades_tests_and_removes_a_release(release: Release) -> None:
     """A second release beside the ledger of the first, which is an external one for it."""
     values = {
@@ -160,7 +175,9 @@ def test_helm_installs_upgrades_tests_and_removes_a_release(release: Release) ->
 
     with helm_python.Config(kubeconfig_path=kubeconfig(), namespace=release.namespace) as helm:
         installed = helm.install(CHART, "second", values, **options)
-        upgraded = helm.upgrade(CHART, "second", {**values, "drainSeconds": 5}, **options)
+        upgraded = helm.upgrade(
+            CHART, "second", {**values, "drainSeconds": {"control": 5}}, **options
+        )
         tested = helm.test("second", timeout=240, logs=True)
         helm.uninstall("second")
 

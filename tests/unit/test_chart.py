@@ -122,6 +122,20 @@ def test_a_pod_has_more_time_to_end_than_its_steps(everything: list[Manifest]) -
                 assert pod["spec"]["terminationGracePeriodSeconds"] >= int(drain) + 10, name
 
 
+def test_a_fleet_may_give_its_leases_back_at_once() -> None:
+    fleets = [
+        {"name": "now", "kind": "cpu", "drainSeconds": 0},
+        {"name": "gpu", "kind": "gpu"},
+    ]
+
+    drained = {
+        name: environment(pod["spec"]["containers"][0]).get("EVOQ_DRAIN_SECONDS")
+        for name, pod in pods(documents(render({"fleets": fleets}, "evoq", "search")))
+    }
+
+    assert (drained["now"], drained["gpu"], drained["control"]) == ("0", "50", "20")
+
+
 def _policies(everything: list[Manifest], labels: Mapping[str, str]) -> dict[str, set[str]]:
     """Returns the names of the policies by which a pod may open and take connections."""
     found: dict[str, set[str]] = {"egress": set(), "ingress": set()}
@@ -221,9 +235,10 @@ def test_without_keda_there_is_no_object_of_it_and_no_vllm() -> None:
 
 def test_with_an_external_ledger_the_migration_is_a_hook_of_the_installation_too() -> None:
     external = {
-        "postgresql": {"bundled": False, "host": "ledger.example", "sslmode": "require"},
+        "postgresql": {"bundled": False, "host": "ledger.example", "sslmode": "verify-full"},
         "redis": {"bundled": False, "host": "queue.example", "tls": True, "user": "evoq"},
         "secrets": {"existingSecret": "passwords"},
+        "caSecret": "ca",
     }
 
     found = documents(render(external, "evoq", "search"))
@@ -234,8 +249,16 @@ def test_with_an_external_ledger_the_migration_is_a_hook_of_the_installation_too
     given = environment(migrate["spec"]["template"]["spec"]["containers"][0])
     assert migrate["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     assert "annotations" not in plain["metadata"]
-    assert given["EVOQ_DATABASE_URL"].endswith("@ledger.example:5432/evoqueue?sslmode=require")
-    assert given["EVOQ_REDIS_URL"] == "rediss://evoq:$(REDIS_PASSWORD)@queue.example:6379/0"
+    assert given["EVOQ_DATABASE_URL"].endswith(
+        "@ledger.example:5432/evoqueue?sslmode=verify-full&sslrootcert=/etc/evoqueue/ca.crt"
+    )
+    assert given["EVOQ_REDIS_URL"] == (
+        "rediss://evoq:$(REDIS_PASSWORD)@queue.example:6379/0?ssl_ca_certs=/etc/evoqueue/ca.crt"
+    )
+    for name, pod in pods(found):
+        for container in containers(pod):
+            mounted = {mount["name"] for mount in container.get("volumeMounts") or ()}
+            assert "ca" in mounted, name
     assert not [one for one in found if one["kind"] in ("Secret", "StatefulSet")]
 
 
