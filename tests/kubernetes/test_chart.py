@@ -19,7 +19,7 @@ from infra.manifests import CHART, render, write
 from tests.cluster import kubeconfig, namespace  # noqa: F401  namespace is a fixture
 from tests.kubernetes.release import IMAGE, NAME, VALUES, Release, until
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PROPOSALS = 40
 PROGRAM = """
@@ -68,13 +68,13 @@ def test_a_run_goes_to_its_budget_on_pods_of_which_one_is_killed(release: Releas
 
     with ThreadPoolExecutor(1) as beside:
         following = beside.submit(release.evoq, command)
-        until(lambda: settled(release) >= 8, "eight proposals are settled", seconds=120)
+        until(lambda: settled(release) >= 8, "eight proposals are settled", seconds=300)
         victim = release.pods("cpu")[0]
         # Deletion alone leaves a pod two seconds to end, in which it gives its leases back.
         with suppress(AssertionError):
             release.run(victim, "sh", "-c", "kill -KILL -1")
         release.kubectl("delete", "pod", victim, "--force", "--grace-period=0")
-        printed = following.result(240)
+        printed = following.result(600)
 
     assert printed.splitlines()[-1] == "status 0", printed
     [[state, proposals]] = release.sql("SELECT state, proposals FROM runs")
@@ -171,14 +171,14 @@ def test_helm_installs_upgrades_tests_and_removes_a_release(release: Release) ->
         "dashboard": {"enabled": False},
         "fleets": [{"name": "none", "kind": "cpu", "replicas": 0}],
     }
-    options = {"namespace": release.namespace, "wait": "hookOnly", "timeout": 240}
+    options = {"namespace": release.namespace, "wait": "hookOnly", "timeout": 600}
 
     with helm_python.Config(kubeconfig_path=kubeconfig(), namespace=release.namespace) as helm:
         installed = helm.install(CHART, "second", values, **options)
         upgraded = helm.upgrade(
             CHART, "second", {**values, "drainSeconds": {"control": 5}}, **options
         )
-        tested = helm.test("second", timeout=240, logs=True)
+        tested = helm.test("second", timeout=600, logs=True)
         helm.uninstall("second")
 
     left = release.kubectl(
