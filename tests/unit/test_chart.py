@@ -15,6 +15,7 @@ EVERYTHING = """
 keda: {enabled: true, prometheus: "http://prometheus.monitoring:9090"}
 flower: {enabled: true}
 model: {name: qwen, baseUrl: "https://models.example/v1", existingSecret: keys}
+networkPolicy: {metricsPeers: [{namespaceSelector: {}}]}
 settings: {workers: {EVOQ_SANDBOX__SPARES: 2}, runs: {EVOQ_SEARCH__ISLANDS: 3}}
 control: {persistence: {enabled: true}}
 vllm: {enabled: true, existingSecret: vllm, autoscaling: {maxReplicas: 4, waitingRequests: 5}}
@@ -187,9 +188,11 @@ def test_trials_reach_nothing_and_each_pod_what_it_needs(everything: list[Manife
         "postgres": set(),
         "redis": set(),
     }
-    assert {name for name, policies in reached.items() if policies["ingress"]} == {
-        "postgres", "redis", "dashboard", "flower", "vllm",
-    }  # fmt: skip
+    assert {name: policies["ingress"] for name, policies in reached.items()} == {
+        **{name: {name} for name in ("postgres", "redis", "dashboard", "flower", "vllm")},
+        **{name: {"metrics"} for name in ("control", "cpu", "big", "gpu", "llama")},
+        next(name for name in reached if name.startswith("migrate")): set(),
+    }
 
 
 def test_keda_scales_fleets_on_the_demand_of_their_tags(everything: list[Manifest]) -> None:
