@@ -21,7 +21,11 @@ control: {persistence: {enabled: true}}
 vllm: {enabled: true, existingSecret: vllm, autoscaling: {maxReplicas: 4, waitingRequests: 5}}
 fleets:
   - {name: gpu, kind: gpu, autoscaling: {maxReplicas: 3}}
-  - {name: llama, kind: gpu, tags: [llama70b], vllm: {model: meta/llama, args: "--seed 1"}}
+  - name: llama
+    kind: gpu
+    tags: [llama70b]
+    image: evoqueue-vllm:1
+    vllm: {model: meta/llama, args: "--seed 1", claim: models}
   - {name: cpu, kind: cpu, replicas: 0}
   - name: big
     kind: cpu
@@ -121,6 +125,25 @@ def test_a_pod_has_more_time_to_end_than_its_steps(everything: list[Manifest]) -
             drain = environment(container).get("EVOQ_DRAIN_SECONDS")
             if drain is not None:
                 assert pod["spec"]["terminationGracePeriodSeconds"] >= int(drain) + 10, name
+
+
+def test_a_fleet_serves_the_queues_of_its_tags(everything: list[Manifest]) -> None:
+    fleets = [{"name": "both", "kind": "gpu", "tags": ["", "llama70b"]}]
+    both = documents(render({"fleets": fleets}, "evoq", "search"))
+    served = {
+        name: command[command.index("-Q") + 1]
+        for name, pod in (*pods(everything), *pods(both))
+        if "-Q" in (command := pod["spec"]["containers"][0].get("command", []))
+    }
+
+    assert served == {
+        "control": "control",
+        "gpu": "gpu",
+        "llama": "gpu:llama70b",
+        "cpu": "cpu",
+        "big": "cpu:highmem,cpu:slow",
+        "both": "gpu,gpu:llama70b",
+    }
 
 
 def test_a_fleet_may_give_its_leases_back_at_once() -> None:
@@ -274,6 +297,7 @@ def test_with_an_external_ledger_the_migration_is_a_hook_of_the_installation_too
         ("fleets: [{name: a, kind: cpu}, {name: a, kind: gpu}]", 'two have the name "a"'),
         ("fleets: [{name: a, kind: cpu, autoscaling: {maxReplicas: 2}}]", "keda.enabled=true"),
         ("fleets: [{name: a, kind: cpu, vllm: {model: m}}]", "a is of the kind cpu"),
+        ("fleets: [{name: a, kind: gpu, vllm: {model: m}}]", "infra/app/vllm.Dockerfile"),
         ("fleets: [{name: a, kind: gpu, sandbox: kubernetes}]", "a is of the kind gpu"),
         ("postgresql: {bundled: false}", "postgresql.host"),
         ("postgresql: {bundled: false, host: there}", "secrets.existingSecret"),

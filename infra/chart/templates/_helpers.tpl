@@ -185,12 +185,12 @@ spec:
   {{- end }}
 {{- end }}
 
-{{- /* The queues of a fleet: one for each tag, else that of its kind. */}}
+{{- /* The queues of a fleet: one for each tag; that of its kind for "", and without tags. */}}
 {{- define "evoqueue.queues" -}}
 {{- if .tags -}}
 {{- $kind := .kind -}}
 {{- $queues := list -}}
-{{- range .tags }}{{ $queues = append $queues (printf "%s:%s" $kind .) }}{{ end -}}
+{{- range .tags }}{{ $queues = append $queues (printf "%s:%s" $kind . | trimSuffix ":") }}{{ end -}}
 {{ join "," $queues }}
 {{- else -}}
 {{ .kind }}
