@@ -19,8 +19,10 @@ def render(values: dict[str, Any], release: str, namespace: str) -> dict[str, st
     """Returns the manifests of an installation by their file, without the notes and the test.
 
     Raises:
-      helm_python.HelmError: A value is unknown, out of range, or lacks another.
+      helm_python.HelmError: A value is unknown, out of range, or lacks another; or the release's
+        name is none.
     """
+    helm_python.validate_release_name(release)
     with helm_python.Chart.load(CHART) as chart:
         rendered = chart.render(values, name=release, namespace=namespace, is_install=True)
     return {

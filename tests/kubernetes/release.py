@@ -59,7 +59,7 @@ class Release:
         rest = sorted(file for file in self._folder.iterdir() if file.name not in LEDGER)
         self.kubectl("apply", *(f"--filename={file}" for file in rest))
         for deployment in ("control", "gpu", "cpu", "dashboard"):
-            self.kubectl("rollout", "status", f"deployment/{NAME}-{deployment}", "--timeout=240s")
+            self.kubectl("rollout", "status", f"deployment/{NAME}-{deployment}", "--timeout=600s")
 
     def write(self, values: dict[str, Any]) -> Path:
         """Writes the manifests of these values, and returns their folder."""
@@ -68,8 +68,8 @@ class Release:
 
     def wait(self, what: str, condition: str = "Ready") -> None:
         """Waits for a condition of an object, which exists or will soon."""
-        until(lambda: bool(self._found(what)), f"{what} exists", seconds=60)
-        self.kubectl("wait", f"--for=condition={condition}", what, "--timeout=240s")
+        until(lambda: bool(self._found(what)), f"{what} exists", seconds=120)
+        self.kubectl("wait", f"--for=condition={condition}", what, "--timeout=600s")
 
     def _found(self, what: str) -> str:
         return self.kubectl("get", what, "--ignore-not-found", "--output=name")

@@ -4,6 +4,7 @@ The stand-in is Kubernetes 1.20 without volumes, services, DNS, network policies
 objects are applied with `--dry-run=server` only, or rendered only (`tests/unit/test_chart.py`).
 """
 
+import base64
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -12,12 +13,13 @@ from urllib.request import urlopen
 
 import helm_python
 import pytest
+import yaml
 
 from infra.manifests import CHART, render, write
 from tests.cluster import kubeconfig, namespace  # noqa: F401  namespace is a fixture
 from tests.kubernetes.release import IMAGE, NAME, VALUES, Release, until
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PROPOSALS = 40
 PROGRAM = """
@@ -66,13 +68,13 @@ def test_a_run_goes_to_its_budget_on_pods_of_which_one_is_killed(release: Releas
 
     with ThreadPoolExecutor(1) as beside:
         following = beside.submit(release.evoq, command)
-        until(lambda: settled(release) >= 8, "eight proposals are settled", seconds=120)
+        until(lambda: settled(release) >= 8, "eight proposals are settled", seconds=300)
         victim = release.pods("cpu")[0]
         # Deletion alone leaves a pod two seconds to end, in which it gives its leases back.
         with suppress(AssertionError):
             release.run(victim, "sh", "-c", "kill -KILL -1")
         release.kubectl("delete", "pod", victim, "--force", "--grace-period=0")
-        printed = following.result(240)
+        printed = following.result(600)
 
     assert printed.splitlines()[-1] == "status 0", printed
     [[state, proposals]] = release.sql("SELECT state, proposals FROM runs")
@@ -146,6 +148,19 @@ def test_every_manifest_is_valid(release: Release, tmp_path: Path) -> None:
     assert kinds >= {"networkpolicy", "poddisruptionbudget", "statefulset", "role", "job"}
 
 
+def test_an_upgrade_keeps_the_passwords(release: Release) -> None:
+    with (
+        helm_python.Config(kubeconfig_path=kubeconfig(), namespace=release.namespace) as helm,
+        helm_python.Chart.load(CHART) as chart,
+    ):
+        rendered = helm.render(chart, VALUES, name="evoq", namespace=release.namespace)
+
+    secret = yaml.safe_load(rendered["evoqueue/templates/secret.yaml"])["data"]
+    assert {name: base64.b64decode(text).decode() for name, text in secret.items()} == {
+        name: release.password(name) for name in secret
+    }
+
+
 def test_helm_installs_upgrades_tests_and_removes_a_release(release: Release) -> None:
     """A second release beside the ledger of the first, which is an external one for it."""
     values = {
@@ -156,12 +171,14 @@ def test_helm_installs_upgrades_tests_and_removes_a_release(release: Release) ->
         "dashboard": {"enabled": False},
         "fleets": [{"name": "none", "kind": "cpu", "replicas": 0}],
     }
-    options = {"namespace": release.namespace, "wait": "hookOnly", "timeout": 240}
+    options = {"namespace": release.namespace, "wait": "hookOnly", "timeout": 600}
 
     with helm_python.Config(kubeconfig_path=kubeconfig(), namespace=release.namespace) as helm:
         installed = helm.install(CHART, "second", values, **options)
-        upgraded = helm.upgrade(CHART, "second", {**values, "drainSeconds": 5}, **options)
-        tested = helm.test("second", timeout=240, logs=True)
+        upgraded = helm.upgrade(
+            CHART, "second", {**values, "drainSeconds": {"control": 5}}, **options
+        )
+        tested = helm.test("second", timeout=600, logs=True)
         helm.uninstall("second")
 
     left = release.kubectl(

@@ -15,12 +15,17 @@ EVERYTHING = """
 keda: {enabled: true, prometheus: "http://prometheus.monitoring:9090"}
 flower: {enabled: true}
 model: {name: qwen, baseUrl: "https://models.example/v1", existingSecret: keys}
+networkPolicy: {metricsPeers: [{namespaceSelector: {}}]}
 settings: {workers: {EVOQ_SANDBOX__SPARES: 2}, runs: {EVOQ_SEARCH__ISLANDS: 3}}
 control: {persistence: {enabled: true}}
 vllm: {enabled: true, existingSecret: vllm, autoscaling: {maxReplicas: 4, waitingRequests: 5}}
 fleets:
   - {name: gpu, kind: gpu, autoscaling: {maxReplicas: 3}}
-  - {name: llama, kind: gpu, tags: [llama70b], vllm: {model: meta/llama, args: "--seed 1"}}
+  - name: llama
+    kind: gpu
+    tags: [llama70b]
+    image: evoqueue-vllm:1
+    vllm: {model: meta/llama, args: "--seed 1", claim: models}
   - {name: cpu, kind: cpu, replicas: 0}
   - name: big
     kind: cpu
@@ -122,6 +127,39 @@ def test_a_pod_has_more_time_to_end_than_its_steps(everything: list[Manifest]) -
                 assert pod["spec"]["terminationGracePeriodSeconds"] >= int(drain) + 10, name
 
 
+def test_a_fleet_serves_the_queues_of_its_tags(everything: list[Manifest]) -> None:
+    fleets = [{"name": "both", "kind": "gpu", "tags": ["", "llama70b"]}]
+    both = documents(render({"fleets": fleets}, "evoq", "search"))
+    served = {
+        name: command[command.index("-Q") + 1]
+        for name, pod in (*pods(everything), *pods(both))
+        if "-Q" in (command := pod["spec"]["containers"][0].get("command", []))
+    }
+
+    assert served == {
+        "control": "control",
+        "gpu": "gpu",
+        "llama": "gpu:llama70b",
+        "cpu": "cpu",
+        "big": "cpu:highmem,cpu:slow",
+        "both": "gpu,gpu:llama70b",
+    }
+
+
+def test_a_fleet_may_give_its_leases_back_at_once() -> None:
+    fleets = [
+        {"name": "now", "kind": "cpu", "drainSeconds": 0},
+        {"name": "gpu", "kind": "gpu"},
+    ]
+
+    drained = {
+        name: environment(pod["spec"]["containers"][0]).get("EVOQ_DRAIN_SECONDS")
+        for name, pod in pods(documents(render({"fleets": fleets}, "evoq", "search")))
+    }
+
+    assert (drained["now"], drained["gpu"], drained["control"]) == ("0", "50", "20")
+
+
 def _policies(everything: list[Manifest], labels: Mapping[str, str]) -> dict[str, set[str]]:
     """Returns the names of the policies by which a pod may open and take connections."""
     found: dict[str, set[str]] = {"egress": set(), "ingress": set()}
@@ -173,9 +211,11 @@ def test_trials_reach_nothing_and_each_pod_what_it_needs(everything: list[Manife
         "postgres": set(),
         "redis": set(),
     }
-    assert {name for name, policies in reached.items() if policies["ingress"]} == {
-        "postgres", "redis", "dashboard", "flower", "vllm",
-    }  # fmt: skip
+    assert {name: policies["ingress"] for name, policies in reached.items()} == {
+        **{name: {name} for name in ("postgres", "redis", "dashboard", "flower", "vllm")},
+        **{name: {"metrics"} for name in ("control", "cpu", "big", "gpu", "llama")},
+        next(name for name in reached if name.startswith("migrate")): set(),
+    }
 
 
 def test_keda_scales_fleets_on_the_demand_of_their_tags(everything: list[Manifest]) -> None:
@@ -221,9 +261,10 @@ def test_without_keda_there_is_no_object_of_it_and_no_vllm() -> None:
 
 def test_with_an_external_ledger_the_migration_is_a_hook_of_the_installation_too() -> None:
     external = {
-        "postgresql": {"bundled": False, "host": "ledger.example", "sslmode": "require"},
+        "postgresql": {"bundled": False, "host": "ledger.example", "sslmode": "verify-full"},
         "redis": {"bundled": False, "host": "queue.example", "tls": True, "user": "evoq"},
         "secrets": {"existingSecret": "passwords"},
+        "caSecret": "ca",
     }
 
     found = documents(render(external, "evoq", "search"))
@@ -234,8 +275,16 @@ def test_with_an_external_ledger_the_migration_is_a_hook_of_the_installation_too
     given = environment(migrate["spec"]["template"]["spec"]["containers"][0])
     assert migrate["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     assert "annotations" not in plain["metadata"]
-    assert given["EVOQ_DATABASE_URL"].endswith("@ledger.example:5432/evoqueue?sslmode=require")
-    assert given["EVOQ_REDIS_URL"] == "rediss://evoq:$(REDIS_PASSWORD)@queue.example:6379/0"
+    assert given["EVOQ_DATABASE_URL"].endswith(
+        "@ledger.example:5432/evoqueue?sslmode=verify-full&sslrootcert=/etc/evoqueue/ca.crt"
+    )
+    assert given["EVOQ_REDIS_URL"] == (
+        "rediss://evoq:$(REDIS_PASSWORD)@queue.example:6379/0?ssl_ca_certs=/etc/evoqueue/ca.crt"
+    )
+    for name, pod in pods(found):
+        for container in containers(pod):
+            mounted = {mount["name"] for mount in container.get("volumeMounts") or ()}
+            assert "ca" in mounted, name
     assert not [one for one in found if one["kind"] in ("Secret", "StatefulSet")]
 
 
@@ -248,6 +297,7 @@ def test_with_an_external_ledger_the_migration_is_a_hook_of_the_installation_too
         ("fleets: [{name: a, kind: cpu}, {name: a, kind: gpu}]", 'two have the name "a"'),
         ("fleets: [{name: a, kind: cpu, autoscaling: {maxReplicas: 2}}]", "keda.enabled=true"),
         ("fleets: [{name: a, kind: cpu, vllm: {model: m}}]", "a is of the kind cpu"),
+        ("fleets: [{name: a, kind: gpu, vllm: {model: m}}]", "infra/app/vllm.Dockerfile"),
         ("fleets: [{name: a, kind: gpu, sandbox: kubernetes}]", "a is of the kind gpu"),
         ("postgresql: {bundled: false}", "postgresql.host"),
         ("postgresql: {bundled: false, host: there}", "secrets.existingSecret"),

@@ -103,11 +103,24 @@ capabilities: {drop: [ALL]}
 - name: REDIS_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ include "evoqueue.secret" . }}, key: redis-password}}
 - name: EVOQ_DATABASE_URL
-  value: postgresql+psycopg://{{ $pg.user }}:$(POSTGRES_PASSWORD)@{{ include "evoqueue.postgresHost" . }}:{{ $pg.port }}/{{ $pg.database }}{{ with $pg.sslmode }}?sslmode={{ . }}{{ end }}
+  value: postgresql+psycopg://{{ $pg.user }}:$(POSTGRES_PASSWORD)@{{ include "evoqueue.postgresHost" . }}:{{ $pg.port }}/{{ $pg.database }}{{ with $pg.sslmode }}?sslmode={{ . }}{{ if $.Values.caSecret }}&sslrootcert=/etc/evoqueue/ca.crt{{ end }}{{ end }}
 - name: EVOQ_REDIS_URL
-  value: redis{{ if .Values.redis.tls }}s{{ end }}://{{ .Values.redis.user }}:$(REDIS_PASSWORD)@{{ include "evoqueue.redisHost" . }}:{{ .Values.redis.port }}/0
+  value: redis{{ if .Values.redis.tls }}s{{ end }}://{{ .Values.redis.user }}:$(REDIS_PASSWORD)@{{ include "evoqueue.redisHost" . }}:{{ .Values.redis.port }}/0{{ if and .Values.redis.tls .Values.caSecret }}?ssl_ca_certs=/etc/evoqueue/ca.crt{{ end }}
 - {name: EVOQ_TASK_EVENTS, value: {{ .Values.taskEvents | quote }}}
 - {name: EVOQ_LOG_FORMAT, value: {{ .Values.logFormat }}}
+{{- end }}
+
+{{- /* The certificate of a CA of one's own, for every container that connects to Postgres and Redis. */}}
+{{- define "evoqueue.caMount" -}}
+{{- if .Values.caSecret -}}
+- {name: ca, mountPath: /etc/evoqueue, readOnly: true}
+{{- end -}}
+{{- end }}
+
+{{- define "evoqueue.caVolume" -}}
+{{- with .Values.caSecret -}}
+- {name: ca, secret: {secretName: {{ . }}, items: [{key: ca.crt, path: ca.crt}]}}
+{{- end -}}
 {{- end }}
 
 {{- define "evoqueue.variables" -}}
@@ -153,6 +166,7 @@ livenessProbe:
   resources:
     requests: {cpu: 10m, memory: 96Mi}
     limits: {memory: 256Mi}
+  volumeMounts: {{ include "evoqueue.caMount" . | default "[]" | nindent 4 }}
 {{- end }}
 
 {{- /* A claim on a volume.  Takes root, name and persistence. */}}
@@ -171,12 +185,12 @@ spec:
   {{- end }}
 {{- end }}
 
-{{- /* The queues of a fleet: one for each tag, else that of its kind. */}}
+{{- /* The queues of a fleet: one for each tag; that of its kind for "", and without tags. */}}
 {{- define "evoqueue.queues" -}}
 {{- if .tags -}}
 {{- $kind := .kind -}}
 {{- $queues := list -}}
-{{- range .tags }}{{ $queues = append $queues (printf "%s:%s" $kind .) }}{{ end -}}
+{{- range .tags }}{{ $queues = append $queues (printf "%s:%s" $kind . | trimSuffix ":") }}{{ end -}}
 {{ join "," $queues }}
 {{- else -}}
 {{ .kind }}
