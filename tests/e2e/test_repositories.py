@@ -11,7 +11,7 @@ from tests.e2e.deployment import Deployment, until
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
-RUN, PROPOSALS, SECONDS = "spelling", 6, 300.0
+RUN, PROPOSALS, SECONDS = "spelling", 4, 300.0
 CHANGE = """
 import random, re, subprocess
 text = open("table.py").read()

@@ -174,7 +174,7 @@ def begun(ctx: Context, toy: Problem, new: NewSettings) -> tuple[Context, Run]:
     )
     ctx = replace(
         ctx,
-        model=Models(ctx.store, agent=agents(lambda run: toy, ctx.sandbox)),
+        model=Models(ctx.store, agent=agents(lambda run: toy, ctx.sandbox, ctx.store)),
         problem=lambda digest: toy,
         operators={**ctx.operators, AGENT.name: AGENT},
     )
@@ -258,7 +258,7 @@ def test_a_model_without_an_address_is_no_model_for_agents(
     ctx: Context, endpoint: Endpoint
 ) -> None:
     ctx, run = begun(ctx, problem(), NewSettings(ONE_FILE, endpoint.url))
-    asked, made = run.settings, agents(lambda run: problem(), ctx.sandbox)
+    asked, made = run.settings, agents(lambda run: problem(), ctx.sandbox, ctx.store)
     human = {**asked["llm"], "provider": "human", "base_url": None}
     role = {"agent": {"model": "m", "base_url": endpoint.url}}
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-_OF_THE_AGENT = ("function", "custom", "namespace", "local_shell", "apply_patch")
-"""Types of tools that run where the agent does."""
+_OF_THE_AGENT = frozenset(
+    ["function", "custom", "namespace", "local_shell", "apply_patch", "computer", "tool_search"]
+)
+"""Types of tools that run where the agent does, or search its tools."""
 _OF_THE_AGENT_BY_DATE = ("bash_", "text_editor_", "memory_", "computer_", "tool_search_tool_")
-"""Beginnings of such types of Anthropic's, before the date of their version."""
+"""Beginnings of such types, before the date of their version."""
 _FIELDS = ("mcp_servers", "web_search_options", "search_parameters", "plugins", "container")
 """Fields of a request that let a provider search, or run what it hosts."""
 _PARTS = ("image", "image_url", "input_image", "document", "file", "input_file", "input_audio")

@@ -23,6 +23,7 @@ from app.domain.search.budget import (
     fits,
     most_tokens,
     spent,
+    tokens_left,
     unreserved_tokens,
 )
 
@@ -202,3 +203,14 @@ def test_an_agent_is_charged_what_its_requests_took_and_says_nothing_of_prompts(
 
     assert found == Charge(950, 0.25, 0)
     assert unreserved_tokens([task], 0) == 0
+
+
+def test_an_agent_has_what_the_scarcer_cap_leaves_at_the_highest_price() -> None:
+    usage = Usage(0, tokens=900, cost_usd=0.5)
+
+    assert tokens_left(Budget(100), usage, CEILING) is None
+    assert tokens_left(Budget(100, tokens=1500), usage, CEILING) == 600
+    assert tokens_left(Budget(100, cost_usd=0.504), usage, CEILING) == 400
+    assert tokens_left(Budget(100, tokens=1500, cost_usd=0.504), usage, CEILING) == 400
+    assert tokens_left(Budget(100, tokens=100, cost_usd=0.1), usage, CEILING) == 0
+    assert tokens_left(Budget(100, cost_usd=0.1), usage, PriceCeiling(1000)) is None
