@@ -3,6 +3,7 @@
     python -m benchmarks.ledger_growth --sizes 1000 10000 100000 1000000
     python -m benchmarks.ledger_growth --sizes 1000 10000 100000 --direct    # hours
     python -m benchmarks.ledger_growth --statements 8            # whose time grows
+    python -m benchmarks.ledger_growth --sizes 1000 --pooled     # without prepared statements
 
 Real: Postgres, the steps, prompts, replies, the ledger.  SIMULATED: the model and the evaluator,
 which cost nothing.  Steps run one after the other in this process, as messages of up to eight name
@@ -116,10 +117,10 @@ class Messages:
 class GrowingRun:
     """The run, in a Postgres of its own, and what it has cost."""
 
-    def __init__(self, url: str, data: Path, budget: int) -> None:
+    def __init__(self, url: str, data: Path, budget: int, *, pooled: bool = False) -> None:
         self.address = url.replace("+psycopg", "")
         self._postmaster = int((data / "postmaster.pid").read_text().split()[0])
-        self._store = open_store(url, connections=2)
+        self._store = open_store(url, session_url=url if pooled else None, connections=2)
         self._messages = Messages()
         simulated, model = problem(), SimulatedModel(0.0)
         wired = context(self._store, self._messages, SimulatedSandbox(0), keep_leases=False)
@@ -290,7 +291,7 @@ def main() -> None:
     sizes = sorted(options.sizes)
     with (
         _begun(options.folder, 2 * sizes[-1]) as reference,
-        _begun(options.folder, 2 * sizes[-1]) as growing,
+        _begun(options.folder, 2 * sizes[-1], pooled=options.pooled) as growing,
     ):
         for run in (reference, growing):
             run.advance(sizes[0])
@@ -345,14 +346,14 @@ def _median(windows: Sequence[Costs]) -> Costs:
 
 
 @contextmanager
-def _begun(parent: str, budget: int) -> Iterator[GrowingRun]:
+def _begun(parent: str, budget: int, *, pooled: bool = False) -> Iterator[GrowingRun]:
     """Yields a run that has begun, in a Postgres of its own, which is removed with its data."""
     with (
         tempfile.TemporaryDirectory(prefix="evoq-growth-", dir=parent) as name,
         EmbeddedPostgres(Path(name)) as url,
     ):
         schema.upgrade(url)
-        growing = GrowingRun(url, Path(name) / "data", budget)
+        growing = GrowingRun(url, Path(name) / "data", budget, pooled=pooled)
         yield growing
         growing.close()
 
@@ -361,6 +362,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 10_000, 100_000])
     parser.add_argument("--direct", action="store_true", help="clone nothing")
+    parser.add_argument(
+        "--pooled", action="store_true", help="the growing run as behind a pooler of transactions"
+    )
     parser.add_argument("--pairs", type=int, default=4, help="windows of each size")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="of the ledgers")
     parser.add_argument("--nice", type=int, default=0)
