@@ -104,10 +104,21 @@ class Messages:
     def __init__(self) -> None:
         self._waiting: deque[tuple[Step, tuple[int, ...]]] = deque()
 
-    def submit(self, step: Step, subjects: Sequence[int], *, together: int = 1) -> None:
+    def submit(
+        self,
+        step: Step,
+        subjects: Sequence[int],
+        *,
+        together: int = 1,
+        fleet: str = "",
+    ) -> None:
         """Appends messages of up to `together` subjects."""
         for n in range(0, len(subjects), together):
             self._waiting.append((step, tuple(subjects[n : n + together])))
+
+    def queued(self, step: Step) -> int:
+        """Returns how many messages name the step."""
+        return sum(name == step for name, _ in self._waiting)
 
     def take(self) -> tuple[Step, tuple[int, ...]] | None:
         """Returns the oldest message; None where there is none."""

@@ -15,6 +15,7 @@ from app.domain.problem import Problem
 from app.domain.program import Program
 from app.domain.run import Run, RunState
 from app.domain.search.cohort import TrialId
+from app.domain.search.fleets import FleetRules
 from app.engine.context import Context
 from app.engine.enqueue import enqueue_trials
 from app.ports.ledger import Transaction
@@ -77,7 +78,8 @@ def add(ctx: Context, run: int, candidate: Program, trial: Trial) -> TrialId:
     with ctx.store.begin() as tx:
         tx.programs.put([candidate])
         cohort = tx.cohorts.add_without_members(run, BRANCH)
-        added = tx.trials.add([(cohort, trial)], redeliver_seconds=ctx.pace.redeliver_seconds)
+        again = ctx.pace.redeliver_seconds
+        added = tx.trials.add([(cohort, trial)], redeliver_seconds=again, fleets=FleetRules())
         if not tx.runs.set_state(run, _GOING, RunState.RUNNING):
             stored = tx.runs.get(run)
             raise GroupTaken(f"the group {stored.name!r} is {stored.state.value}: {stored.reason}")
