@@ -97,7 +97,8 @@ class IsolatedRunner:
         remove_folder(work.home)
         home.mkdir(parents=True)
         written = home / "written"
-        moved = ["/bin/sh", "-c", f'exec "$@" {descriptor}>>"$0"', str(written)]
+        script = f'file=$1; shift; exec "$@" {descriptor}>>"$file"'
+        moved = ["/bin/sh", "-c", script, "sh", str(written)]
         seconds = work.seconds or _LONGEST_SECONDS
         before = [(_owner(folder), snapshot(folder)) for folder in folders]
         isolated = self._isolated(
