@@ -29,6 +29,8 @@ from app.patterns.work import Work
 
 _LONGEST_SECONDS = 86_400.0
 _MOST_WRITTEN_BYTES = 1 << 20
+_KILLED, _REFUSED = -9, 1
+"""Exit statuses of a command that was ended, and of one whose files are not taken."""
 _REMEDY = f"S{NAMESPACES.format('it')[1:]}; or leave --sandbox, or the runner, out"
 
 
@@ -95,27 +97,23 @@ class IsolatedRunner:
         remove_folder(work.home)
         home.mkdir(parents=True)
         written = home / "written"
-        moved = ["/bin/sh", "-c", f'exec "$@" {descriptor}>>"$0"', str(written)]
+        script = f'file=$1; shift; exec "$@" {descriptor}>>"$file"'
+        moved = ["/bin/sh", "-c", script, "sh", str(written)]
         seconds = work.seconds or _LONGEST_SECONDS
         before = [(_owner(folder), snapshot(folder)) for folder in folders]
+        isolated = self._isolated(
+            home, [*moved, *command.arguments], folders, command.variables, output, seconds
+        )
+        text = b""
         try:
-            status = run_isolated(
-                self._isolated(
-                    home,
-                    [*moved, *command.arguments],
-                    folders,
-                    command.variables,
-                    output,
-                    seconds,
-                )
-            )
-            text = read_own(written, _MOST_WRITTEN_BYTES) if os.path.lexists(written) else b""
-        except (Overdue, NotIsolated) as error:
-            raise ProcessBranchError(str(error)) from error
-        except Refused as error:
-            raise ProcessBranchError(f"what it wrote on descriptor {descriptor}: {error}") from None
-        for folder, (owner, entries) in zip(folders, before, strict=True):
-            _take_back(folder, owner, entries)
+            status = run_isolated(isolated)
+            if os.path.lexists(written):
+                text = read_own(written, _MOST_WRITTEN_BYTES)
+            for folder, (owner, entries) in zip(folders, before, strict=True):
+                _take_back(folder, owner, entries)
+        except (NotIsolated, Overdue, Refused) as error:
+            status = _KILLED if isinstance(error, Overdue) else _REFUSED
+            output.add(f"\n[evoq] {error}\n".encode())
         return CommandEnd(status, output.text, text[-WRITTEN_BYTES:].decode(errors="replace"))
 
     def _isolated(
@@ -173,12 +171,12 @@ def _take_back(folder: Path, owner: tuple[int, int], before: Snapshot) -> None:
       before: Its entries at the start.
 
     Raises:
-      ProcessBranchError: The command left something that may not be taken; it names all of it.
+      Refused: The command left something that may not be taken.
     """
     found = changes(folder, before)
     if found.refused:
         named = "; ".join(f"{path}: {why}" for path, why in sorted(found.refused.items())[:10])
-        raise ProcessBranchError(f"it left what is not taken: {named}")
+        raise Refused(f"it left what is not taken: {named}")
     if _owner(folder) == owner:
         return
     for path, entry in walk(folder):

@@ -3,7 +3,7 @@
 import json
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -110,16 +110,7 @@ def perform(work: Work, run: RunCommand = run_here) -> str:
     INHERITED.set(work.budget)
     try:
         answer = work.answer(run)
-        return json.dumps(
-            {
-                "answer": {
-                    "success": answer.success,
-                    "score": answer.score,
-                    "error": answer.error,
-                    "value": answer.value,
-                }
-            }
-        )
+        return json.dumps({"answer": asdict(answer)})
     except BaseException as error:
         message, name = str(error), type(error).__name__
         raised = f"{name}: {message}" if message else name

@@ -83,12 +83,13 @@ def candidate(folder: Path) -> Attack:
     def attack(script: str, limits: CommandLimits = SMALL, seconds: float = 60.0) -> Attacked:
         command, runner = Command(["python3", "-c", script]), isolated(limits)
         [result] = Speculate([command], runner=runner, timeout=seconds)(folder).all_results
-        shown = f"{result.error}\n{(result.return_value or {}).get('output', '')}"
+        value = result.return_value or {"exit_status": -9, "output": ""}
+        shown = f"{result.error}\n{value['output']}"
         found = files_of(folder)
         taken = {path: found[path] for path in found if FILES.get(path) != found[path]}
-        assert FILES.keys() <= found.keys() or result.success
+        assert result.success or found == FILES
         assert not [path for path in folder.rglob("*") if path.is_symlink()]
-        return Attacked(shown, result.exception is not None, taken)
+        return Attacked(shown, value["exit_status"] == -9, taken)
 
     return attack
 
