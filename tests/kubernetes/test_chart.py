@@ -5,6 +5,7 @@ objects are applied with `--dry-run=server` only, or rendered only (`tests/unit/
 """
 
 import base64
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -45,7 +46,10 @@ def release(
 ) -> Release:
     """The release, all of it ready."""
     build = ["docker", "build", "--quiet", "--file", "infra/app/Dockerfile", "--tag", IMAGE, "."]
-    done = subprocess.run(build, cwd=repository, capture_output=True, text=True, timeout=600)
+    environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
+    done = subprocess.run(
+        build, cwd=repository, env=environment, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     installed = Release(namespace, tmp_path_factory.mktemp("manifests"))
     try:
