@@ -41,7 +41,7 @@ cluster:  ## the chart, and Jobs, on the cluster of KUBECONFIG or on the stand-i
 	$(PYTHON) -m pytest -n 0 tests/kubernetes
 
 image:  ## build the image `evoqueue` with the version of the application, for every service of ours
-	docker build -f infra/app/Dockerfile --build-arg EXTRAS="$(EXTRAS)" -t evoqueue:$(VERSION) -t evoqueue .
+	DOCKER_BUILDKIT=1 docker build -f infra/app/Dockerfile --build-arg EXTRAS="$(EXTRAS)" -t evoqueue:$(VERSION) -t evoqueue .
 	@docker image inspect evoqueue:$(VERSION) --format 'evoqueue:$(VERSION) has {{.Size}} bytes'
 
 manifests:  ## write the chart's plain manifests to OUT, by the values in VALUES

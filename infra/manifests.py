@@ -19,10 +19,8 @@ def render(values: dict[str, Any], release: str, namespace: str) -> dict[str, st
     """Returns the manifests of an installation by their file, without the notes and the test.
 
     Raises:
-      helm_python.HelmError: A value is unknown, out of range, or lacks another; or the release's
-        name is none.
+      helm_python.HelmError: A value is unknown, out of range, or lacks another.
     """
-    helm_python.validate_release_name(release)
     with helm_python.Chart.load(CHART) as chart:
         rendered = chart.render(values, name=release, namespace=namespace, is_install=True)
     return {
@@ -56,6 +54,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--release", default="evoqueue")
     parser.add_argument("--namespace", default="default")
     given = parser.parse_args(arguments)
+    try:
+        helm_python.validate_release_name(given.release)
+    except helm_python.HelmError as error:
+        parser.error(f"--release {given.release}: {error}")
     try:
         text = given.values.read_text() if given.values else ""
         values = yaml.safe_load(text) or {}

@@ -47,7 +47,7 @@ class Release:
         hosts file, once these have one.
         """
         self.write(VALUES)
-        self.kubectl("apply", *(f"--filename={self._folder / file}" for file in LEDGER))
+        self._apply(*LEDGER)
         servers = {server: f"{NAME}-{server}-0" for server in ("postgres", "redis")}
         for pod in servers.values():
             self.wait(f"pod/{pod}")
@@ -56,10 +56,17 @@ class Release:
             for server, pod in servers.items()
         ]
         self.write({**VALUES, "hostAliases": aliases})
-        rest = sorted(file for file in self._folder.iterdir() if file.name not in LEDGER)
-        self.kubectl("apply", *(f"--filename={file}" for file in rest))
+        # Control waits for the migration; the others would take its processors meanwhile.
+        self._apply("migrate.yaml", "control.yaml")
+        job = self.kubectl("get", "jobs", "--output=name").strip()
+        self.wait(job, "complete")
+        done = (*LEDGER, "migrate.yaml", "control.yaml")
+        self._apply(*(file.name for file in self._folder.iterdir() if file.name not in done))
         for deployment in ("control", "gpu", "cpu", "dashboard"):
             self.kubectl("rollout", "status", f"deployment/{NAME}-{deployment}", "--timeout=600s")
+
+    def _apply(self, *files: str) -> None:
+        self.kubectl("apply", *(f"--filename={self._folder / file}" for file in files))
 
     def write(self, values: dict[str, Any]) -> Path:
         """Writes the manifests of these values, and returns their folder."""

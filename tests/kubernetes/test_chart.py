@@ -5,6 +5,7 @@ objects are applied with `--dry-run=server` only, or rendered only (`tests/unit/
 """
 
 import base64
+import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -45,7 +46,10 @@ def release(
 ) -> Release:
     """The release, all of it ready."""
     build = ["docker", "build", "--quiet", "--file", "infra/app/Dockerfile", "--tag", IMAGE, "."]
-    done = subprocess.run(build, cwd=repository, capture_output=True, text=True, timeout=600)
+    environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
+    done = subprocess.run(
+        build, cwd=repository, env=environment, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     installed = Release(namespace, tmp_path_factory.mktemp("manifests"))
     try:
@@ -89,8 +93,16 @@ def test_a_run_goes_to_its_budget_on_pods_of_which_one_is_killed(release: Releas
         0,
     )
     assert int(repeated) >= 1, "no trial of the killed pod was begun again"
-    assert "2 of 2 workers: sandbox: 9 of 10 protections on" in printed
-    assert "sandbox: missing: memory limit of all processes together by a cgroup" in printed
+    assert missing_protections(printed) == {"memory limit of all processes together by a cgroup"}, (
+        "of a kernel as CI has it"
+    )
+
+
+def missing_protections(printed: str) -> set[str]:
+    """Returns what the first lines of a run say that sandboxes lack, all workers alike."""
+    lines = [line for line in printed.splitlines() if line.startswith("2 of 2 workers: sandbox: ")]
+    assert "protections on" in lines[0]
+    return {line.split("missing: ")[1].split(" (")[0] for line in lines[1:]}
 
 
 def test_a_pod_has_no_privilege_and_writes_to_its_own_folders_alone(release: Release) -> None:

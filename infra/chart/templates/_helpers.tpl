@@ -140,8 +140,9 @@ capabilities: {drop: [ALL]}
 server that is away.  See workers/heartbeat.py.  Takes the minutes that a start may take. */}}
 {{- define "evoqueue.probes" -}}
 startupProbe:
-  exec: {command: [test, -e, /tmp/heartbeat]}
+  exec: {command: [sh, -c, 'test -n "$(find /tmp/heartbeat -newermt "-15 seconds")"']}
   periodSeconds: 5
+  timeoutSeconds: 5
   failureThreshold: {{ mul 12 . }}
 readinessProbe:
   exec: {command: [sh, -c, 'test -n "$(find /tmp/heartbeat -newermt "-15 seconds")"']}
