@@ -19,7 +19,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 import psycopg
 
@@ -412,7 +412,7 @@ def record(proposals: int) -> Recording:
     with running_stack(["cpu,control", "gpu"], environment) as stack:
         while True:
             with stack.store.begin() as tx:
-                if None not in astuple(tx.workers.capacity()):
+                if {"gpu", "cpu"} <= {worker.kind for worker in tx.workers.live()}:
                     break
             time.sleep(0.5)
         run = begin(
