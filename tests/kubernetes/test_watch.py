@@ -56,8 +56,7 @@ def started(
     server: FakeApiServer, jobs: Jobs, pool: ThreadPoolExecutor, count: int
 ) -> list[Future[JobEnd]]:
     futures = [pool.submit(jobs.run, SPEC) for _ in range(count)]
-    eventually(lambda: len(server.names()) == count and server.watching() == 2)
-    eventually(lambda: server.requests["create configmaps"] >= count)
+    eventually(lambda: len(server.names("configmaps")) == count and server.watching() == 2)
     return futures
 
 
@@ -125,7 +124,7 @@ def test_an_outage_leaves_the_job_to_be_adopted(
 ) -> None:
     ticketed = JobSpec(image="any", command=("any",), files={"task": b"x"}, ticket="7 1")
     future = pool.submit(jobs.run, ticketed)
-    eventually(lambda: server.watching() == 2 and len(server.names()) == 1)
+    eventually(lambda: server.watching() == 2 and len(server.names("configmaps")) == 1)
     server.down = True
     server.drop_watches()
 

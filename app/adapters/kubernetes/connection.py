@@ -1,7 +1,6 @@
 """The API server of a cluster: the few requests that Jobs need, as JSON, with errors translated."""
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -279,7 +278,8 @@ def connect(kubeconfig: str = "", context: str = "", namespace: str = "") -> Clu
             f"Kubernetes needs the package kubernetes, which is not installed: {INSTALL}"
         ) from error
     settings = client.Configuration()
-    inside = not kubeconfig and not context and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    # A pod without a token may have a kubeconfig.
+    inside = not kubeconfig and not context and (_ACCOUNT / "token").exists()
     try:
         if inside:
             config.load_incluster_config(client_configuration=settings)

@@ -125,15 +125,18 @@ class Jobs:
           Misconfigured: This process may not do that, or the cluster takes no such Job.
         """
         started = self.start(spec)
+        adoptable = bool(spec.ticket)
         try:
             end = self.wait(started, stop)
-        except Unavailable as error:
-            if isinstance(error, Stopped) or not spec.ticket:
-                self.delete(started)
+            adoptable = False
+        except Stopped:
+            adoptable = False
             raise
         finally:
-            self._watch.forget(started.followed)
-        self.delete(started)
+            if adoptable:
+                self._watch.forget(started.followed)
+            else:
+                self.delete(started)
         return end
 
     def start(self, spec: JobSpec) -> StartedJob:
