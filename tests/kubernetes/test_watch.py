@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,14 @@ def test_an_outage_leaves_the_job_to_be_adopted(
     assert later.run(ticketed).results == (name.encode(),)
     assert server.names() == []
     later.close()
+
+
+def test_a_process_that_ends_leaves_no_job_that_nobody_takes_over(
+    server: FakeApiServer, jobs: Jobs
+) -> None:
+    jobs.start(SPEC)
+    kept = jobs.start(replace(SPEC, ticket="7 1"))
+
+    jobs.close()
+
+    assert server.names() == [kept.name]

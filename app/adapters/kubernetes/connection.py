@@ -295,8 +295,9 @@ def connect(kubeconfig: str = "", context: str = "", namespace: str = "") -> Clu
             found = named["context"].get("namespace", "")
     except (config.ConfigException, OSError, ValueError) as error:
         place = "the service account of this pod" if inside else kubeconfig or "the kubeconfig"
+        said = str(error).rstrip(".")
         raise Misconfigured(
-            f"no Kubernetes cluster: {place} cannot be used: {error}. Name a file with "
+            f"no Kubernetes cluster: {place} cannot be used: {said}. Name a file with "
             f"KUBECONFIG, or run in a pod with a service account"
         ) from error
     settings.connection_pool_maxsize = _CONNECTIONS
