@@ -221,6 +221,21 @@ def test_the_role_of_the_documentation_ends_the_refusal(cluster: Cluster, tmp_pa
     jobs.close()
 
 
+def test_a_namespace_that_is_created_ends_the_refusal() -> None:
+    name = f"missing-{uuid4().hex[:8]}"
+    jobs = Jobs(connect(str(kubeconfig()), "", name))
+    with pytest.raises(Misconfigured, match=f"kubectl create namespace {name}"):
+        jobs.run(spec(ANSWER))
+
+    kubectl("create", "namespace", name)
+
+    try:
+        assert jobs.run(spec(ANSWER)).results == (b"reward",)
+    finally:
+        jobs.close()
+        kubectl("delete", "namespace", name, "--wait=false")
+
+
 def _token(cluster: Cluster, account: str) -> str:
     import base64
 

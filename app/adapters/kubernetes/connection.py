@@ -94,11 +94,21 @@ class Cluster:
 
     def create_job(self, document: Document) -> Document:
         """Raises Exists if there is one of the name, and QuotaExceeded."""
-        return self._ask("POST", _PATHS["jobs"], body=document)
+        return self._create("jobs", document)
 
     def create_config_map(self, document: Document) -> Document:
         """Raises Exists if there is one of the name, and QuotaExceeded."""
-        return self._ask("POST", _PATHS["configmaps"], body=document)
+        return self._create("configmaps", document)
+
+    def _create(self, kind: str, document: Document) -> Document:
+        try:
+            return self._ask("POST", _PATHS[kind], body=document)
+        except NotThere as error:
+            raise Misconfigured(
+                f"the API server {self.server} cannot create {kind}: {error}. Create the namespace "
+                f"(`kubectl create namespace {self.namespace}`), or name another with "
+                f"EVOQ_KUBERNETES__NAMESPACE"
+            ) from error
 
     def read_job(self, name: str) -> Document:
         """Raises NotThere."""
