@@ -1,7 +1,7 @@
 """The Kubernetes sandbox against the contract of sandboxes, and against hostile programs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -20,6 +20,8 @@ from tests.cluster import kubectl
 from tests.contracts.attack_outcomes import Outcomes
 from tests.contracts.attacks import Attack
 from tests.contracts.attacks_on_limits import FILES
+from tests.contracts.games import GameContract
+from tests.contracts.program_folders import FolderContract
 from tests.contracts.sandbox import SAMPLE_OF_BROKEN, WHOLE_CORPUS, SandboxContract
 from tests.contracts.sandbox_attacks import ATTACKS, AttackContract
 
@@ -35,6 +37,8 @@ IN_CI = (
     "test_data_of_any_size_is_read_where_it_lies",
 )
 """Tests of the contract that a push runs, in guarded mode."""
+GAMES_IN_CI = ("test_the_moves_until_a_failure_are_kept",)
+FOLDERS_IN_CI = ("test_no_program_changes_a_fixed_file",)
 ATTACKS_IN_CI = (
     *("forged answers on the socket", "read hidden files", "fork bomb that leaves its session"),
     *("memory block by block", "kill everything", "become root", "raw socket"),
@@ -76,6 +80,12 @@ def volume(cluster: Cluster, folder: Path) -> Iterator[str]:
         kubectl("delete", "--wait=false", "pv", name)
 
 
+def left_out(contract: type, kept: Sequence[str]) -> dict[str, None]:
+    """Returns the tests of a contract that are not among the kept ones, as none."""
+    tests = {name for name in dir(contract) if name.startswith("test_")}
+    return dict.fromkeys(tests - {*kept})
+
+
 class TestJobs(SandboxContract):
     """The whole contract where it is asked for: a Job takes seconds."""
 
@@ -84,9 +94,7 @@ class TestJobs(SandboxContract):
     test_a_later_trial_pays_no_boot = None
     if not WHOLE_CORPUS:
         only_guarded = IN_CI
-        for name in set(dir(SandboxContract)) - {*IN_CI}:
-            if name.startswith("test_"):
-                vars()[name] = None
+        vars().update(left_out(SandboxContract, IN_CI))
 
     def test_data_of_any_size_is_read_where_it_lies(
         self, jobs: Jobs, cluster: Cluster, mode: Mode, tmp_path: Path
@@ -94,6 +102,24 @@ class TestJobs(SandboxContract):
         with volume(cluster, tmp_path) as claim:
             sandbox = job_sandbox(jobs, KubernetesSettings(claims={claim: str(tmp_path)}))
             super().test_data_of_any_size_is_read_where_it_lies(sandbox, mode, tmp_path)
+
+    @pytest.fixture
+    def sandbox(self, sandbox_of_jobs: Sandbox) -> Sandbox:
+        return sandbox_of_jobs
+
+
+class TestGamesAsJobs(GameContract):
+    if not WHOLE_CORPUS:
+        vars().update(left_out(GameContract, GAMES_IN_CI))
+
+    @pytest.fixture
+    def sandbox(self, sandbox_of_jobs: Sandbox) -> Sandbox:
+        return sandbox_of_jobs
+
+
+class TestFoldersAsJobs(FolderContract):
+    if not WHOLE_CORPUS:
+        vars().update(left_out(FolderContract, FOLDERS_IN_CI))
 
     @pytest.fixture
     def sandbox(self, sandbox_of_jobs: Sandbox) -> Sandbox:

@@ -53,12 +53,14 @@ from app.ports.protocols import (
     Protection,
     Starved,
     Stop,
+    Stopped,
     Unavailable,
 )
 
 _ATTEMPTS = 2
 """Most attempts at a trial whose pod ended without a report and without a reason."""
 _BOOT_SECONDS = 60.0
+_LOOKING_SECONDS = 0.5
 _OFFSETS = 200_000
 _WORDS = 400
 _INPUT, _FOLDER = "input", "/etc/evoqueue"
@@ -149,7 +151,10 @@ class JobSandbox:
           Starved: The node had no time for the trial.
           EvaluatorBroken: The evaluator cannot be imported or lacks the function.
         """
-        with self._places:
+        while not self._places.acquire(timeout=_LOOKING_SECONDS):
+            if stop.asked:
+                raise Stopped("the trial was withdrawn before it had a place")
+        try:
             reason = ""
             for _ in range(_ATTEMPTS):
                 end = self._jobs.run(self._spec(job), stop)
@@ -160,6 +165,8 @@ class JobSandbox:
                     reason = f"{error}; {end.ending.detail} {words}".strip()
             violation = f"every pod was lost: {reason}"
             return Outcome(None, Failure(FailureKind.SANDBOX_VIOLATION, violation))
+        finally:
+            self._places.release()
 
     def prepare(self, evaluator: Evaluator) -> None:
         """Checks that a problem's dependencies are in an image.
@@ -208,7 +215,9 @@ class JobSandbox:
                 report = warm.run(job)
                 if report.header["evaluator_lost"] and not report.result:
                     raise SandboxLost("the evaluator's zygote ended")
-                ended = outcome(job, report, end.waited_seconds)
+                seconds = end.waited_seconds + end.ran_seconds
+                boot_seconds = max(0.0, seconds - report.header["wall_seconds"])
+                ended = outcome(job, report, boot_seconds)
                 if starved(job, report):
                     raise Starved(ended)
                 return ended

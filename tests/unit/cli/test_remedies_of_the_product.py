@@ -421,6 +421,8 @@ ELSEWHERE: Mapping[str, str] = {
     "those of OpenEvolve have one": "tests/engine/test_programs_of_files.py::test_a_checkpoint_is_"
     "refused_and_folders_are_written_in_its_place",
     "no Kubernetes cluster": f"{CLUSTERS}::test_a_kubeconfig_that_the_variable_names_is_used",
+    "Create the namespace": "tests/kubernetes/test_jobs.py::test_a_namespace_that_is_created_ends_"
+    "the_refusal",
     "and nothing builds images in a cluster": f"{CLUSTERS}::test_an_image_takes_the_place_of_"
     "requirements",
     "the problem's files, the harness and the program are": f"{CLUSTERS}::test_large_files_are_"

@@ -32,7 +32,6 @@ def test_a_kubeconfig_that_the_variable_names_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("kubernetes")
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     file = tmp_path / "config"
     monkeypatch.setenv("KUBECONFIG", str(file))
     with pytest.raises(Misconfigured, match=r"no Kubernetes cluster.*Name a file with KUBECONFIG"):
