@@ -29,7 +29,7 @@ from app.patterns.work import Work
 
 _LONGEST_SECONDS = 86_400.0
 _MOST_WRITTEN_BYTES = 1 << 20
-_REMEDY = f"{NAMESPACES.format('it')}; or let candidates run in no sandbox"
+_REMEDY = f"S{NAMESPACES.format('it')[1:]}; or leave --sandbox, or the runner, out"
 
 
 class IsolatedRunner:
@@ -64,7 +64,7 @@ class IsolatedRunner:
         if missing := [path for path in self._visible if not os.path.exists(path)]:
             raise ValueError(f"{missing[0]!r} does not exist")
         if wrong := [host for host in hosts if not is_host(host)]:
-            raise ValueError(f"{wrong[0]!r} is no host; write NAME or NAME:PORT")
+            raise ValueError(f"{wrong[0]!r} is no host: a host is HOST or HOST:PORT")
         self._places = frozenset(filter(None, (place_of(f"https://{host}") for host in hosts)))
         self._environment = dict(environment or {})
         with tempfile.TemporaryDirectory(prefix="evoq-probe-") as folder:
@@ -74,8 +74,7 @@ class IsolatedRunner:
                 run_isolated(self._isolated(home, ["/bin/true"], [], {}, Tail(0), 60.0))
             except NotIsolated as error:
                 raise IsolationError(
-                    f"nothing here keeps a candidate apart: {error}. {_REMEDY[0].upper()}"
-                    f"{_REMEDY[1:]}"
+                    f"nothing here keeps a candidate apart: {error}. {_REMEDY}"
                 ) from error
 
     def start(self, work: Work) -> Running:

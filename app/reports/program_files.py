@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from app.adapters import snapshots
 from app.domain.program import Program
 from app.domain.source.globs import inside
 
@@ -37,8 +38,6 @@ def write_files(program: Program, folder: Path) -> None:
     """
     if outside := [file.path for file in program.files if not inside(file.path)]:
         raise ValueError(f"a program may have no file at {outside[0]!r}")
-    for file in program.files:
-        path = folder / file.path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w", encoding="utf-8", errors="replace", newline="") as out:
-            out.write(file.source)
+    snapshots.write_files(
+        folder, {file.path: file.source.encode("utf-8", "replace") for file in program.files}
+    )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Child, Completion, Offspring
@@ -17,6 +17,8 @@ OVERDUE = "agent_ended"
 _MARK = "===== files that the agent left ====="
 _SHOWN_CHARS = 2_000
 """Of an agent's output, in the failure of its proposal."""
+_SAID_CHARS = 400
+"""Of an agent's output, in the changes of its child."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def _changed(
             return Failure(made.kind, f"{path}: {made.detail}")
     if not changes:
         return _nothing(text, left)
-    return Offspring(child.focused(parent.path), "\n".join(changes))
+    return Offspring(child.focused(parent.path), "\n".join([*_said(text), *changes]))
 
 
 def _one_file(
@@ -106,7 +108,16 @@ def _one_file(
     if file.path not in left.files:
         return _nothing(text, left)
     child = as_child(left.files[file.path], parent, rules, "")
-    return with_changes(child, parent, describe, "Full rewrite")
+    child = with_changes(child, parent, describe, "Full rewrite")
+    if isinstance(child, Failure):
+        return child
+    return replace(child, changes="\n".join([*_said(text), child.changes]))
+
+
+def _said(text: str) -> list[str]:
+    """Returns the end of an agent's output for the next tasks; empty where it printed nothing."""
+    output = text.strip().partition("\n\n")[2].strip()
+    return [f"The agent said: {output[-_SAID_CHARS:]}"] if output else []
 
 
 def _nothing(text: str, left: LeftFiles) -> Failure:

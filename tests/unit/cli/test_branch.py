@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.adapters.sandbox import isolated_command
 from app.cli.application import status_of
 
 Branch = Callable[..., tuple[int, Any]]
@@ -149,6 +150,7 @@ def test_a_tournament_asks_the_judge(branch: Branch, folder: Path):
         (("cascaded", "--fan-out", "1,x", "--", "true"), "is no list of numbers (1,x)"),
         (("reflexion", "-c", "true", "-c", "true"), "reflexion has one command"),
         (("tournament", "--", "true"), "--judge: is missing"),
+        (("speculate", "--env", "X=1", "--", "true"), "--env: has no effect without --sandbox"),
     ],
 )
 def test_wrong_usage_is_named(
@@ -176,3 +178,42 @@ def test_people_see_who_won(folder: Path, capsys: pytest.CaptureFixture[str]):
     shown = capsys.readouterr().out
     assert "  0: failed: bad\n* 1: score 1\n" in shown
     assert "committed: candidate 1" in shown
+
+
+def test_commands_in_the_sandbox_see_their_branch_and_what_is_named(
+    branch: Branch, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("SECRET", "s3cret")
+    monkeypatch.setenv("NAMED", "shown")
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "text").write_text("visible")
+    text = (
+        'echo "$SECRET<$NAMED" >log; cat ../../../../tools/text >>log; ls / >>log; '
+        "[ $BRANCHING_ATTEMPT = 1 ] || { echo bad; exit 1; }; echo 2.5 >&3"
+    )
+    options = ("--sandbox", "--visible", f"{tmp_path}/tools", "--env", "NAMED")
+
+    code, said = branch("reflexion", *options, "--critique", "cat log", "-c", text)
+
+    if "nothing here keeps a candidate apart" in str(said):
+        pytest.skip(str(said))
+    assert code == 0, said
+    assert [result["score"] for result in said["results"]] == [0.0, 2.5]
+    assert said["results"][0]["error"].startswith("<shown\nvisible")
+    assert log(folder).startswith("<shown\nvisible")
+    assert "boot" not in log(folder)
+
+
+def test_a_machine_that_keeps_nothing_apart_says_what_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(isolated_command, "_LEVELS", ())
+    options = ["--folder", str(folder), "-c", "echo x >log"]
+
+    assert status_of(["branch", "speculate", "--sandbox", *options]) == 1
+    said = capsys.readouterr().err
+    assert "nothing here keeps a candidate apart" in said
+    assert "as root, or permit user namespaces" in said
+    assert log(folder) == ""
+    assert status_of(["branch", "speculate", *options]) == 0
+    assert log(folder) == "x\n"

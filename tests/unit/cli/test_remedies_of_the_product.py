@@ -394,6 +394,8 @@ ELSEWHERE: Mapping[str, str] = {
     "refused_and_folders_are_written_in_its_place",
     "where agents find commands": "tests/integration/test_agents.py::test_a_command_that_is_not_"
     "there_is_named",
+    "give the limits to the runner": "tests/unit/patterns/test_patterns.py::test_what_runs_"
+    "elsewhere_is_not_counted_and_has_limits_of_its_own",
     "has no address that an agent could ask": "tests/engine/test_agent_operator.py::test_a_model_"
     "without_an_address_is_no_model_for_agents",
 }
@@ -433,6 +435,8 @@ NOT_COLLECTED: Mapping[str, str] = {
     "workers.harness.errors": IN_COMPATIBLE_MODE,
     "app.adapters.model.agents.model": "tests/engine/test_agent_operator.py::test_where_nothing_"
     "isolates_the_run_is_paused_with_the_remedy",
+    "app.patterns.isolated": "tests/unit/cli/test_branch.py::test_a_machine_that_keeps_nothing_"
+    "apart_says_what_to_do",
 }
 """Modules with one remedy, which no collector reads, and the tests that carry them out."""
 

@@ -4,17 +4,21 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from app.patterns import running
 from app.patterns.budget import CandidateBudget
+from app.patterns.commands import Command
 from app.patterns.errors import ConflictError, LimitError, ProcessBranchError
 from app.patterns.group import GroupLimits
 from app.patterns.levels import BeamSearch, Tournament, TreeOfThoughts
 from app.patterns.outcomes import SpeculationOutcome
 from app.patterns.racing import BestOfN, Cascaded, Reflexion, Speculate
-from app.patterns.work import Candidate
+from app.patterns.running import ProcessRunner, Running
+from app.patterns.work import Candidate, Work, perform, read_answer
 from app.patterns.workspace import Workspace
 
 FOREVER = 10_000.0
@@ -475,6 +479,35 @@ def test_terms_out_of_range_are_refused(base: Path, terms: dict[str, int]):
 
 
 @pytest.mark.timing
+def test_what_runs_elsewhere_is_not_counted_and_has_limits_of_its_own(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(running._Supervised, "pid", None)
+
+    with pytest.raises(ValueError, match="give the limits to the runner"):
+        Speculate([add("x")], limits=GroupLimits(processes=9))(base)
+
+    assert Speculate([add("x")])(base).committed
+
+
+def test_a_command_is_data_and_hands_its_score_and_feedback_on(base: Path):
+    script = 'echo $BRANCHING_FEEDBACK >log; [ "$BRANCHING_ATTEMPT" = 1 ] && echo 4.5 >&3'
+    seen: list[Work] = []
+
+    class Recording(ProcessRunner):
+        def start(self, work: Work) -> Running:
+            seen.append(work)
+            return super().start(work)
+
+    said = Command(["sh", "-c", "echo again"])
+    outcome = Reflexion(Command(["sh", "-c", script]), critique=said, runner=Recording())(base)
+
+    assert scores(outcome) == [0.0, 4.5]
+    assert log(base) == "again\n"
+    assert all(work.is_data for work in seen)
+    assert read_answer(perform(replace(seen[0], candidate=said, folders=(base,)))).success
+
+
 def test_candidates_end_with_the_process_of_the_pattern(base: Path, tmp_path: Path):
     signs = tmp_path / "signs"
     signs.mkdir()
