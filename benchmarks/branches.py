@@ -1,8 +1,8 @@
 """Times a pattern of many candidates of one second each: here, on the queue, and as Jobs.
 
-Prints a line of JSON for each runner: the wall time of `BestOfN`, the processor time of this process
-and of what it forked, and of `Speculate` the time from the first success to the end of the last
-loser, which is when the pattern returns.
+Prints a line of JSON for each runner: the wall time of `BestOfN`, the processor time of this
+process and of what it forked, and of `Speculate` the time from the first success to the end of the
+last loser, which is when the pattern returns.
 
     python -m benchmarks.branches --candidates 100 --runner here --runner cpu
     python -m benchmarks.branches --runner kubernetes --claim branches --image IMAGE --mount DIR
