@@ -135,10 +135,9 @@ class Place:
 
     def _isolated(self) -> IsolatedRunner:
         visible, network = self.given["--visible"] or (), self.given["--network"] or ()
-        for path in visible:
-            if not os.path.exists(path):
-                remedy = "Correct the path."
-                raise UsageError("does not exist", where="--visible", value=path, remedy=remedy)
+        if missing := [path for path in visible if not os.path.exists(path)]:
+            remedy = "Correct the path."
+            raise UsageError("does not exist", where="--visible", value=missing[0], remedy=remedy)
         if wrong := [host for host in network if not is_host(host)]:
             remedy = "Write NAME, for HTTPS, or NAME:PORT."
             raise UsageError("is no host", where="--network", value=wrong[0], remedy=remedy)

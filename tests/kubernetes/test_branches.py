@@ -115,7 +115,7 @@ def test_a_job_has_its_task_by_a_config_map_and_its_branch_by_the_claim(
 ) -> None:
     runner, spy = runners(), Spy(cluster)
     runner._jobs._cluster = spy  # type: ignore[assignment]
-    text = "echo new > new.txt; rm -r sub; pwd; echo said; echo 0.5 >&3; ls -a . /etc/branching"
+    text = "echo new > new.txt; rm -r sub; pwd; echo said; echo 0.5 >&3; ls -a; ls /etc/branching"
     candidate = shell(f"{text}; while [ ! -e ../go ]; do sleep 0.1; done")
     outcomes = []
     pattern = threading.Thread(
@@ -150,10 +150,12 @@ def test_a_job_has_its_task_by_a_config_map_and_its_branch_by_the_claim(
     assert outcome.winner.score == 0.5
     lines = outcome.winner.return_value["output"].splitlines()
     assert lines[:2] == [str(branch / "tree"), "said"]
-    assert lines[2:] == [".:", ".", "..", "kept.txt", "new.txt", "", "/etc/branching:", *lines[-4:]]
+    assert lines[2:] == [".", "..", "kept.txt", "new.txt", "task.pkl", "worker.pyz"]
     assert sorted(os.listdir(base)) == ["kept.txt", "new.txt"]
     wait_for(lambda: not things(cluster, "jobs", "configmaps", "pods"))
     # One list of Jobs and of pods begins the watch; the log is read once; nothing is polled.
+    # Why a Job does not begin is asked for in growing pauses, where the node is slow.
+    spy.asked.pop("events", None)
     assert spy.asked == {"create_job": 1, "create_config_map": 1, "log": 1, "delete_job": 1}
     assert os.listdir(base.parent) == [base.name] or not list(base.parent.glob(f".{base.name}*"))
 
@@ -235,9 +237,11 @@ def test_a_coordinator_that_is_started_again_adopts_what_runs_and_what_has_ended
     command += [str(volume), str(base)]
     group = base.parent / f".{base.name}.branches" / "group-adopted"
     with subprocess.Popen(command) as killed:
-        wait_for(lambda: len(list(group.glob("*/began"))) == 3)
-        wait_for(lambda: _succeeded(cluster) == 1)
-        killed.send_signal(signal.SIGKILL)
+        try:
+            wait_for(lambda: len(list(group.glob("*/began"))) == 3)
+            wait_for(lambda: _succeeded(cluster) == 1)
+        finally:
+            killed.send_signal(signal.SIGKILL)
     assert _succeeded(cluster) == 1
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as again:
         time.sleep(1.0)
@@ -254,8 +258,10 @@ def test_a_coordinator_that_is_started_again_adopts_what_runs_and_what_has_ended
 
 
 def _succeeded(cluster: Cluster) -> int:
-    listed = cluster.list("jobs", "evoqueue.group=branches").items
-    return sum(bool(job.get("status", {}).get("succeeded")) for job in listed)
+    listed = kubectl(
+        *("-n", cluster.namespace, "get", "jobs", "-l", "evoqueue.group=branches", "-o", "json")
+    )
+    return sum(bool(job["status"].get("succeeded")) for job in json.loads(listed)["items"])
 
 
 def test_a_deleted_job_fails_its_candidate_alone(
@@ -287,8 +293,6 @@ def test_an_api_server_that_is_away_for_seconds_costs_no_candidate(
         reached = document["clusters"][0]["cluster"]
         reached["tls-server-name"] = reached["server"].partition("//")[2].partition(":")[0]
         reached["server"] = f"https://127.0.0.1:{proxy.port}"
-        reached["insecure-skip-tls-verify"] = True
-        reached.pop("certificate-authority-data", None)
         (tmp_path / "config").write_text(yaml.safe_dump(document))
         through = connect(str(tmp_path / "config"), "", cluster.namespace)
         state = base.parent / f".{base.name}.branches"

@@ -1,0 +1,143 @@
+"""What goes to another machine and comes back: archives, documents and patches."""
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from app.patterns import patch, shipping
+from app.patterns.budget import CandidateBudget
+from app.patterns.commands import Command
+from app.patterns.errors import ProcessBranchError
+from app.patterns.work import Work, read_answer
+from app.patterns.worker import NONCE
+
+
+def work(folder: Path, **fields: object) -> Work:
+    return Work(folders=(folder,), home=folder.parent / "home", **fields)  # type: ignore[arg-type]
+
+
+def test_the_archive_does_a_task_with_the_standard_library_alone(tmp_path: Path) -> None:
+    (tmp_path / "worker.pyz").write_bytes(shipping.archive())
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    candidate = Command(["/bin/sh", "-c", "echo made > made; echo 0.5 >&3; env"])
+    document = shipping.write(work(folder, candidate=candidate)) | {"folders": [str(folder)]}
+    (tmp_path / "task.pkl").write_text(json.dumps(document))
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", tmp_path / "worker.pyz", tmp_path / "task.pkl"],
+        env={NONCE: "word", "PATH": "/bin:/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    mark, nonce, said = done.stdout.split()
+    assert (mark, nonce) == ("@@EVOQ", "word")
+    answer = read_answer(shipping.Shipped(None).finish(base64.b64decode(said).decode()))
+    assert (answer.success, answer.score) == (True, 0.5)
+    # A candidate cannot frame a result of its own.
+    assert "word" not in answer.value["output"]
+    assert (folder / "made").exists()
+    assert shipping.archive() == shipping.archive()
+
+
+def test_a_worker_says_what_it_cannot_read(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "app.patterns.worker", tmp_path / "absent"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{tmp_path}/absent: no task can be read there" in done.stderr
+
+
+def test_a_missing_cloudpickle_is_named_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(ProcessBranchError, match=r"pip install 'evoqueue\[kubernetes\]'"):
+        shipping.write(work(tmp_path, candidate=os.path.isdir))
+    # Commands need none.
+    assert shipping.write(work(tmp_path, candidate=Command(["true"])))["commands"]
+
+
+def test_a_module_that_is_missing_there_is_named() -> None:
+    pickled = base64.b64encode(b"cabsent_module\nfunction\n.").decode()
+    document = {"budget": None, "seconds": None, "pickle": pickled, "python": ""}
+    said = shipping.Shipped(None).finish(shipping.do(document, (Path("/"),)))
+    with pytest.raises(ProcessBranchError, match=r"absent_module.*register_pickle_by_value"):
+        read_answer(said)
+
+
+def test_work_that_never_answers_spends_all_that_was_reserved_for_it() -> None:
+    budget, silent = CandidateBudget(5), CandidateBudget(5)
+    shipped = shipping.Shipped(budget)
+    shipping.Shipped(silent)
+    assert (budget.left, silent.left) == (0, 0)
+    shipped.finish(json.dumps({"said": "{}", "left": 3}))
+    assert budget.left == 3
+    forged = shipping.Shipped(budget)
+    forged.finish(json.dumps({"said": "{}", "left": 1000}))
+    assert budget.left == 3
+
+
+def patch_of(*entries: tuple[str, str, int, str], removed: tuple[str, ...] = ()) -> str:
+    document = json.dumps({"removed": removed, "entries": entries}).encode()
+    return base64.b64encode(zlib.compress(document)).decode()
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        patch_of(("../out", "file", 0o644, "")),
+        patch_of(("/tmp/out", "file", 0o644, "")),
+        patch_of(("link/out", "file", 0o644, "")),
+        patch_of(("new", "link", 0, "/etc")),
+        patch_of(("new", "link", 0, "../..")),
+        patch_of(("new", "link", 0, "sub/../..")),
+        patch_of(("here", "link", 0, "."), ("up", "link", 0, "here/../out")),
+        patch_of(("sub", "link", 0, "link"), ("sub/x", "file", 0o644, "")),
+        patch_of(("device", "char", 0o644, "")),
+        patch_of(removed=("link/inside",)),
+        patch_of(removed=("..",)),
+        "no base64",
+        base64.b64encode(zlib.compress(b"0" * 5000)).decode(),
+    ],
+)
+def test_a_hostile_patch_reaches_nothing_outside(tmp_path: Path, hostile: str) -> None:
+    folder, outside = tmp_path / "folder", tmp_path / "outside"
+    (folder / "sub").mkdir(parents=True)
+    outside.mkdir()
+    (outside / "inside").touch()
+    (folder / "link").symlink_to(outside)
+    with pytest.raises(patch.PatchError):
+        patch.apply(hostile, str(folder), most=1000)
+    assert os.listdir(outside) == ["inside"]
+    assert sorted(os.listdir(tmp_path)) == ["folder", "outside"]
+
+
+def test_a_patch_makes_one_folder_equal_to_another(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        (folder / "sub" / "deep").mkdir(parents=True)
+        (folder / "sub" / "file").write_text("old")
+        (folder / "kept").write_text("kept")
+        (folder / "turned").mkdir()
+        (folder / "turned" / "inside").touch()
+    before = patch.manifest(str(one))
+    assert patch.make(before, str(other)) == ""
+    (other / "sub" / "file").write_bytes(b"\xff\x00")
+    (other / "sub" / "file").chmod(0o750)
+    (other / "sub" / "deep").rmdir()
+    (other / "turned" / "inside").unlink()
+    (other / "turned").rmdir()
+    (other / "turned").write_text("a file now")
+    (other / "new").mkdir(mode=0o700)
+    (other / "new" / "link").symlink_to("../kept")
+    patch.apply(patch.make(before, str(other)), str(one))
+    assert patch.manifest(str(one)) == patch.manifest(str(other))
