@@ -29,7 +29,7 @@ from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.test_tournament import game, played
 from tests.engine.toy import problem
 
-NOT_COPIED = {"outcomes"}
+NOT_COPIED = {"outcomes", "projects", "project_days"}
 """What later runs may reuse belongs to no run."""
 
 SECRET = "sk-abcdefghijklmnop"
