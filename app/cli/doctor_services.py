@@ -11,9 +11,9 @@ from app.celery import client
 from app.cli.findings import Finding
 from app.client.notes import CommandError
 from app.client.target import Target, require_queue
+from app.domain.search.fleets import kind_of
 from app.embedded.binaries import postgres_binaries, valkey_server
 from app.embedded.children import EmbeddedError
-from app.domain.search.fleets import kind_of
 from app.embedded.stack import attach
 from app.ports.protocols import Unavailable
 from app.ports.records import Worker
