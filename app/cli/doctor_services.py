@@ -11,6 +11,7 @@ from app.celery import client
 from app.cli.findings import Finding
 from app.client.notes import CommandError
 from app.client.target import Target, require_queue
+from app.domain.search.fleets import kind_of
 from app.embedded.binaries import postgres_binaries, valkey_server
 from app.embedded.children import EmbeddedError
 from app.embedded.stack import attach
@@ -76,7 +77,7 @@ def _places(database_url: str, session_url: str | None) -> Finding:
 def _workers(redis_url: str) -> Finding:
     queues = client(redis_url).control.inspect(timeout=1.5).active_queues() or {}
     served = {queue["name"] for worker in queues.values() for queue in worker}
-    absent = sorted({"gpu", "cpu", "control"} - served)
+    absent = sorted({"gpu", "cpu", "control"} - {kind_of(queue) for queue in served})
     detail = f"{len(queues)} answer, serving {', '.join(sorted(served)) or 'no queue'}"
     services = " ".join(f"worker-{queue}" for queue in absent)
     remedy = ""

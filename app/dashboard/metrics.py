@@ -154,8 +154,9 @@ class _Collector:
             "Steps that wait for a worker of a fleet, and no live worker serves it.",
             labels=["queue"],
         )
-        for queue, n in read_unserved(tx).items():
-            unserved.add_metric([queue], n)
+        waiting = read_unserved(tx)
+        for queue in queues_of(tx):
+            unserved.add_metric([queue], waiting.get(queue, 0))
         yield from (workers, faulty, places, used, demand, unserved)
         uptime = tx.history.uptime_seconds()
         yield _gauge("evoq_ledger_uptime_seconds", "Since Postgres was started.", uptime)

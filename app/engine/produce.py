@@ -11,6 +11,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.archive import CellKey
 from app.domain.search.budget import overtime, spent
 from app.domain.search.cohort import CohortId
+from app.domain.search.fleets import Room
 from app.domain.search.form_mix import draw_form
 from app.domain.search.model_mix import WINDOW
 from app.domain.search.nested import LEAST, slices
@@ -197,24 +198,14 @@ def _plans(
     where its island is idle and the limits are measured: it would never be planned otherwise.  The
     last cohort is cut to what the budget still has.
     """
-    measures = pressure(tx, run, backlog)
-    names = [strategy.operator] if strategy.operator else run.operators
-    asks = any(ctx.operators[name].asks_model for name in names)
-    capacity = shared_capacity(tx, run)
-    most = most_of(run, backlog, measures.flow, capacity, asks=asks)
-    # The flow of nested runs is not measured, so as many are planned as there is room for.
-    if run.rules.nested is not None:
-        measures = replace(measures, flow=None)
-    run = resized(run, measures, capacity, most=most, least=max(1, *sizes))
-    largest, fleets = max(1, *sizes) * run.rules.search.samples, run.rules.fleets
+    caps, first, left = run.rules.queue, run.ordinals, run.budget.proposals - run.proposals
+    largest = max(1, *sizes) * run.rules.search.samples
+    run, room, more = _measured(ctx, tx, run, strategy, backlog, sizes)
     allowed = project_room(tx, run, least=largest)
-    room = plan_room(tx, run, backlog, measures.caps, most=most, least=largest)
-    fleet_of = fleet_draw(tx, run, room, least=largest)
-    measured = measures.caps.generating is None and measures.caps.evaluating is None
+    fleet_of, fleets = fleet_draw(tx, run, room, least=largest), run.rules.fleets
+    measured = caps.generating is None and caps.evaluating is None
     plans: list[Plan] = []
     nested = run.rules.nested
-    first, left = run.ordinals, run.budget.proposals - run.proposals
-    more = unplaced(run, backlog, measures, capacity, free=room.total, left=left)
     full = False
     draw = _operator_draw(ctx, tx, _weighted_by_cohort(ctx, run, sizes))
     # Islands in a row whose fleets have no room.
@@ -248,6 +239,33 @@ def _plans(
         room = room.without(gpu, cpu, size)
     limits = replace(run.limits, unplaced=more if full else 0)
     return replace(run, limits=limits), plans
+
+
+def _measured(
+    ctx: Context,
+    tx: Transaction,
+    run: Run,
+    strategy: Strategy,
+    backlog: Backlog,
+    sizes: Sequence[int],
+) -> tuple[Run, Room, int]:
+    """Returns the run with its present limits, what may be planned, and what more places would let.
+
+    See `app.engine.back_pressure.unplaced` for the latter.
+    """
+    measures = pressure(tx, run, backlog)
+    names = [strategy.operator] if strategy.operator else run.operators
+    asks = any(ctx.operators[name].asks_model for name in names)
+    capacity = shared_capacity(tx, run)
+    most = most_of(run, backlog, measures.flow, capacity, asks=asks)
+    # The flow of nested runs is not measured, so as many are planned as there is room for.
+    if run.rules.nested is not None:
+        measures = replace(measures, flow=None)
+    run = resized(run, measures, capacity, most=most, least=max(1, *sizes))
+    largest = max(1, *sizes) * run.rules.search.samples
+    room = plan_room(tx, run, backlog, measures.caps, most=most, least=largest)
+    left = run.budget.proposals - run.proposals
+    return run, room, unplaced(run, backlog, measures, capacity, free=room.total, left=left)
 
 
 def _size(ctx: Context, run: Run, operator: str, size: int) -> int:

@@ -9,6 +9,7 @@ import pytest
 
 from app.config.changes import revision_of
 from app.domain.operator import Completion, Prompt
+from app.domain.operators.search import SEARCH
 from app.domain.run import Run, RunState
 from app.domain.search.fleets import UNSERVED, queue_of
 from app.engine import lifecycle, steps
@@ -18,6 +19,7 @@ from app.ports.records import Capacity, Worker
 from app.reports.waiting import QueueState, waiting_of
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import RecordedMessages
+from tests.engine.test_nested import nested_run
 from tests.engine.toy import problem
 
 KINDS: dict[Step, str] = {
@@ -99,11 +101,13 @@ def begun(ctx: Context, *fleets: str, budget: int = 16, **others: Any) -> Run:
 
 
 def workers(ctx: Context, *served: str) -> None:
-    """Reports a worker with four places for each of these queues."""
+    """Reports a worker with four places for each of these queues, which lives for an hour."""
     with ctx.store.begin() as tx:
         for queue in served:
             places = Capacity(None, 4) if queue.startswith("cpu") else Capacity(4, None)
             tx.workers.record(Worker(f"of {queue}", queue[:3], queues=(queue,)), {}, places)
+        connection: Any = tx.fleets
+        connection._c.write("UPDATE workers SET seen_at = now() + interval '1 hour'", {})
 
 
 def said(ctx: Context, run: Run) -> str:
@@ -247,3 +251,35 @@ def test_a_change_of_fleets_moves_what_waits(ctx: Context, queues: Queues) -> No
     assert lifecycle.change(ctx, run, revision)
     queues.serve(ctx, "gpu:a", "cpu")
     assert state(ctx, run) == (RunState.FINISHED, 16)
+
+
+def test_a_run_inside_has_the_fleets_of_its_proposal(ctx: Context, queues: Queues) -> None:
+    new = nested_run("map_elites", budget=24)
+    queue = {**new.settings["queue"], "fleets": ["gpu:a", "gpu:b", "cpu:big"]}
+    new = replace(new, islands=2, settings={**new.settings, "queue": queue})
+    ctx = replace(ctx, operators={**ctx.operators, SEARCH.name: SEARCH})
+    run = lifecycle.start(ctx, problem(), new)
+    served = "gpu:a", "gpu:b", "cpu:big"
+    workers(ctx, *served)
+    queues.serve(ctx, *served)
+    with ctx.store.begin() as tx:
+        inside = {
+            tuple(one.run.settings["queue"]["fleets"])
+            for one in tx.runs.inside(run.id, reserving=False)
+            if one.run
+        }
+    assert inside == {("gpu:a", "cpu:big"), ("gpu:b", "cpu:big")}
+    assert state(ctx, run)[0] is RunState.FINISHED
+    assert not any(queues.waiting[name] for name in ("gpu", "cpu"))
+
+
+def test_the_demand_of_an_autoscaler_is_that_of_each_fleet(ctx: Context, queues: Queues) -> None:
+    run = begun(ctx, "gpu:a", "gpu:b", "cpu:big", budget=40)
+    workers(ctx, "gpu:a", "cpu:big")
+    queues.serve(ctx, "gpu:a", "cpu:big")
+    with ctx.store.begin() as tx:
+        waiting = {(one.queue, one.tag): one.waiting for one in tx.workers.demand(run.id)}
+        fleets = {(one.queue, one.tag): one.workers for one in tx.workers.fleets()}
+    at_b = len(queues.waiting["gpu:b"])
+    assert waiting == {("cpu", "big"): 0, ("gpu", "a"): 0, ("gpu", "b"): at_b}
+    assert fleets == {("gpu", ""): 0, ("gpu", "a"): 1, ("cpu", ""): 0, ("cpu", "big"): 1}

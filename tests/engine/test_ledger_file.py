@@ -29,8 +29,8 @@ from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.test_tournament import game, played
 from tests.engine.toy import problem
 
-NOT_COPIED = {"deletions", "outcomes"}
-"""What later runs may reuse belongs to no run, and what was deleted to no run any more."""
+NOT_COPIED = {"deletions", "outcomes", "projects", "project_days"}
+"""What later runs may reuse, what was deleted, and what projects use, belong to no run."""
 
 SECRET = "sk-abcdefghijklmnop"
 

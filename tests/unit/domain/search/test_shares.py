@@ -5,7 +5,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from app.domain.search.shares import NEWCOMERS, Claimant, next_run, share
+from app.domain.search.shares import (
+    NEWCOMERS,
+    Claimant,
+    InFlight,
+    next_run,
+    share,
+    weights_of,
+)
 
 BUSY = Claimant(1, 1.0, at_work=4, waiting=True)
 """A run that has all of four places, and more to do."""
@@ -152,3 +159,28 @@ def test_places_that_a_run_leaves_free_are_lent() -> None:
     long = Simulated(1.0, 1.0, 0.0, chains=8, left=None)
     simulate([seldom, long], 4, 200.0, [0.0, 0.0])
     assert long.busy > 0.9 * 4 * 200.0
+
+
+def test_a_place_goes_to_the_project_with_the_fewest_at_work_then_to_the_higher_priority() -> None:
+    many = Claimant(1, 1.0, 3, waiting=True, project="a")
+    few = Claimant(2, 1.0, 0, waiting=True, project="a")
+    other = Claimant(3, 1.0, 2, waiting=True, project="b")
+    assert next_run([many, few, other], 8) == 3
+    assert next_run([many, few, replace(other, project_weight=0.5)], 8) == 2
+    urgent = replace(many, priority=1)
+    assert next_run([urgent, few, replace(other, project_weight=0.5)], 8) == 1
+
+
+def test_runs_of_one_project_and_one_priority_have_their_own_weights() -> None:
+    runs = [InFlight(1, 1.0, 0, 0), InFlight(2, 3.0, 0, 0), InFlight(2, 3.0, 0, 0, "a")]
+    assert weights_of(runs) == {1: 1.0, 2: 3.0}
+
+
+def test_projects_share_by_their_weights_and_a_lower_priority_waits() -> None:
+    runs = [
+        InFlight(1, 1.0, 0, 0, project="a", project_weight=2.0),
+        InFlight(2, 3.0, 0, 0, project="a", project_weight=2.0),
+        InFlight(3, 5.0, 0, 0, project="a", project_weight=2.0, priority=-1),
+        InFlight(4, 9.0, 0, 0),
+    ]
+    assert weights_of(runs) == {1: 0.5, 2: 1.5, 3: 0.0, 4: 1.0}
