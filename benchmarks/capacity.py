@@ -22,30 +22,29 @@ RECORD_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What was measured on two shared cores; see docs/capacity.md for the commands.
+    """What was measured on two cores at a load of 12 to 30; docs/capacity.md has the commands.
 
     Attributes:
       postgres_ms, worker_ms, redis_ms: Processor time of a proposal.
       commits: Transactions of a proposal.
-      commit_ms: How long one occupies a session of Postgres.
+      commit_ms: How long one occupies a session of Postgres.  A record or a renewal of an idle
+        worker is taken for a mean one.
       writes: Transactions of a proposal that write events, and so lock the row of its run.
       row_rate: Those of one run that Postgres commits a second.
-      idle_ms: Processor time of Postgres for one record, or one renewal, of an idle worker.
       session_mib: Private memory of a session that has run every statement.
       ledger_bytes: Of a proposal, with indexes.
-      messages: Of a proposal.
+      messages: Of a proposal, where none names several.
     """
 
-    postgres_ms: float = POSTGRES_MS
-    worker_ms: float = WORKER_MS
-    redis_ms: float = REDIS_MS
-    commits: float = COMMITS
-    commit_ms: float = COMMIT_MS
-    writes: float = WRITES
-    row_rate: float = ROW_RATE
-    idle_ms: float = 0.5
-    session_mib: float = SESSION_MIB
-    ledger_bytes: float = LEDGER_BYTES
+    postgres_ms: float = 8.5
+    worker_ms: float = 11.8
+    redis_ms: float = 0.44
+    commits: float = 2.8
+    commit_ms: float = 22.0
+    writes: float = 0.26
+    row_rate: float = 127.0
+    session_mib: float = 14.8
+    ledger_bytes: float = 5700.0
     messages: float = 2.0
 
 
@@ -82,7 +81,7 @@ def demand(deployment: Deployment, measured: Constants) -> Mapping[str, float]:
     pooled = SPARE * max(1.0, busy)
     return {
         "proposals_a_second": rate,
-        "postgres_cores": (rate * measured.postgres_ms + idle * measured.idle_ms) / 1000,
+        "postgres_cores": (rate + idle / measured.commits) * measured.postgres_ms / 1000,
         "worker_cores": rate * measured.worker_ms / 1000,
         "redis_share_of_a_core": rate * measured.redis_ms / 1000,
         "messages_a_second": rate * measured.messages,

@@ -14,14 +14,11 @@ MEASURED = Constants(
     commit_ms=4.0,
     writes=0.5,
     row_rate=200.0,
-    idle_ms=1.0,
     session_mib=8.0,
     ledger_bytes=2**10,
     messages=2.0,
 )
-TEN = Deployment(
-    workers=10, places=4, trial_seconds=2.0, programs=2**20, runs=2, connections=15
-)
+TEN = Deployment(workers=10, places=4, trial_seconds=2.0, programs=2**20, runs=2, connections=15)
 
 
 def test_demand_follows_from_the_places_at_work():
@@ -29,7 +26,7 @@ def test_demand_follows_from_the_places_at_work():
 
     assert asked["proposals_a_second"] == 20.0
     # Ten workers record every three seconds, and renew every ten.
-    assert asked["postgres_cores"] == pytest.approx((20 * 5.0 + 10 * (1 / 3 + 1 / 10)) / 1000)
+    assert asked["postgres_cores"] == pytest.approx((20 + 10 * (1 / 3 + 1 / 10) / 3) * 5.0 / 1000)
     assert asked["worker_cores"] == pytest.approx(0.2)
     assert asked["share_of_a_runs_row"] == pytest.approx(20 / 2 * 0.5 / 200)
     assert asked["connections_without_a_pooler"] == 160
