@@ -274,3 +274,24 @@ def test_a_tick_deletes_by_the_limits_of_the_environment_and_says_so(
     assert "deleted run old" in caplog.text
     assert "EVOQ_LEDGER_KEEP_DAYS" in caplog.text
     assert "proposals 3" in caplog.text
+
+
+def test_a_run_goes_with_the_runs_inside_it(ctx: Context, store: SqlStore, database: str):
+    around, inside = finished(ctx, "around"), finished(ctx, "around:1", seed=2)
+    with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as c:
+        c.execute(
+            "UPDATE runs SET parent = (SELECT max(id) FROM proposals WHERE run = %s) WHERE id = %s",
+            (around, inside),
+        )
+        c.execute(
+            "UPDATE runs SET settings = jsonb_set(settings, '{nested,strategy}', '\"map_elites\"')"
+            " WHERE id = %s",
+            (around,),
+        )
+    with store.begin() as tx:
+        [stored] = tx.retention.stored()
+
+    assert (stored.name, stored.inside) == ("around", ("around:1",))
+    assert delete(store, around)
+    assert retention.sweep(store)["runs"] == 2
+    assert {n for name, n in counts(database).items() if name != "deletions"} == {0}
