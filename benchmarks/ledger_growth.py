@@ -301,8 +301,8 @@ def main() -> None:
         statements.install()
     sizes = sorted(options.sizes)
     with (
-        _begun(options.folder, 2 * sizes[-1]) as reference,
-        _begun(options.folder, 2 * sizes[-1], pooled=options.pooled) as growing,
+        _begun(options.folder, 2 * sizes[-1] + 10_000) as reference,
+        _begun(options.folder, 2 * sizes[-1] + 10_000, pooled=options.pooled) as growing,
     ):
         for run in (reference, growing):
             run.advance(sizes[0])

@@ -55,9 +55,10 @@ def worker_context(settings: Settings | None = None) -> Context:
     settings = settings or own_settings()
     if settings.database_url is None:
         raise Misconfigured("EVOQ_DATABASE_URL is not set: give the ledger's address")
+    sessions = settings.database_session_url
     store = open_store(
         settings.database_url.get_secret_value(),
-        session_url=settings.session_url,
+        session_url=None if sessions is None else sessions.get_secret_value(),
         connections=settings.database_connections,
         patience_seconds=LEDGER_PATIENCE_SECONDS,
         idle_seconds=LEDGER_IDLE_SECONDS,
@@ -72,7 +73,7 @@ def worker_context(settings: Settings | None = None) -> Context:
         queue=settings.queue,
         engine=worker_engine(),
         settings=settings,
-        listen=partial(store.listen, CHANNEL, LOOK_SECONDS),
+        listen=partial(store.listen, CHANNEL, LOOK_SECONDS) if settings.database_listen else None,
         moves=LiveMoves(redis_url) if redis_url else None,
     )
 

@@ -323,10 +323,14 @@ class Settings(BaseSettings):
     home: str = ".evoq"
     """Folder of the embedded stack and of what this machine remembers."""
     database_connections: int = Field(16, ge=1)
-    """Most database connections of one process; a worker has one more."""
+    """Most database connections of one process; a worker has one more, see
+    `EVOQ_DATABASE_LISTEN`."""
     database_session_url: SecretStr | None = None
     """Address of Postgres for migrations and notices, where `EVOQ_DATABASE_URL` is that of a pooler
     of transactions. Without a value, `EVOQ_DATABASE_URL`."""
+    database_listen: bool = True
+    """Whether a worker has a connection on which Postgres notifies it of withdrawn steps. Without
+    one, they stop when their lease is renewed."""
     ledger_keep_days: float | None = Field(None, gt=0)
     """Days since its last event after which a run that has ended is deleted. Without a value, and
     after `evoq keep`, runs stay. A worker of the queue `control` reads it."""
@@ -370,12 +374,6 @@ class Settings(BaseSettings):
     llm_parallel_generations: int | None = Field(None, ge=1)
     """Most requests of the whole deployment at one endpoint; the lower of this and a run's
     `llm.parallel_generations` holds."""
-
-    @property
-    def session_url(self) -> str | None:
-        """The address of Postgres' own sessions; None where `database_url` is one."""
-        given = self.database_session_url
-        return None if given is None else given.get_secret_value()
 
     @property
     def deployed(self) -> bool:

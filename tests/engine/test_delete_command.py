@@ -6,8 +6,11 @@ import pytest
 
 from app.adapters.store.sql import SqlStore
 from app.engine.context import Context
-from tests.engine.test_retention import age, counts, finished, names
+from tests.engine.executors import planned
+from tests.engine.test_retention import age, counts, finished, names, recorded
 from tests.integration.cli import Evoq
+
+__all__ = ["recorded"]
 
 
 @pytest.fixture
@@ -69,6 +72,25 @@ def test_a_run_that_may_not_go_is_named_with_the_way_out(ctx: Context, evoq: Evo
     assert full.code == 2
     assert deleted.code == 0
     assert names(store) == []
+
+
+def test_what_a_refusal_advises_ends_it(
+    recorded: Context, ctx: Context, evoq: Evoq, store: SqlStore, tmp_path: Path
+):
+    finished(ctx, "first")
+    planned(recorded, 1, name="going")
+    (tmp_path / "taken").write_text("a file")
+    line = ("delete", "first", "--yes")
+
+    full, taken = evoq(*line, "--full"), evoq(*line, "--export", "taken")
+    paused = evoq("pause", "going")
+
+    assert (full.code, "pause them first, or leave --full out" in full.err) == (1, True)
+    assert (taken.code, "Give another path with --export" in taken.err) == (1, True)
+    assert sorted(names(store)) == ["first", "going"]
+    assert paused.code == 0
+    assert evoq(*line, "--full", "--export", "free").code == 0
+    assert names(store) == ["going"]
 
 
 def test_a_deletion_that_was_interrupted_is_ended_by_the_next_one(

@@ -9,6 +9,7 @@ import pytest
 
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
+from app.config.settings import Settings
 from app.domain.run import RunState
 from app.engine import lifecycle, retention, steps
 from app.engine.context import Context
@@ -16,6 +17,8 @@ from app.engine.retention import Limits
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.executors import RecordedMessages, planned
 from tests.engine.toy import problem
+from workers.metrics import step_metrics
+from workers.sweeping import sweep_ledger
 
 DAY = 86400.0
 
@@ -249,3 +252,46 @@ def test_a_program_that_another_run_stores_during_a_sweep_stays(
     with store.begin() as tx:
         assert program in tx.programs.get([program])
         assert tx.retention.unswept() == []
+
+
+def test_a_tick_deletes_by_the_limits_of_the_environment_and_says_so(
+    ctx: Context,
+    store: SqlStore,
+    database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    age(database, finished(ctx, "old", budget=2), 10)
+    monkeypatch.setenv("EVOQ_LEDGER_KEEP_DAYS", "5")
+    before = step_metrics.deleted_runs.labels("age")._value.get()
+
+    with caplog.at_level("INFO"):
+        sweep_ledger(store, Settings())
+
+    assert names(store) == []
+    assert counts(database)["proposals"] == 0
+    assert step_metrics.deleted_runs.labels("age")._value.get() == before + 1
+    assert "deleted run old" in caplog.text
+    assert "EVOQ_LEDGER_KEEP_DAYS" in caplog.text
+    assert "proposals 3" in caplog.text
+
+
+def test_a_run_goes_with_the_runs_inside_it(ctx: Context, store: SqlStore, database: str):
+    around, inside = finished(ctx, "around"), finished(ctx, "around:1", seed=2)
+    with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as c:
+        c.execute(
+            "UPDATE runs SET parent = (SELECT max(id) FROM proposals WHERE run = %s) WHERE id = %s",
+            (around, inside),
+        )
+        c.execute(
+            "UPDATE runs SET settings = jsonb_set(settings, '{nested,strategy}', '\"map_elites\"')"
+            " WHERE id = %s",
+            (around,),
+        )
+    with store.begin() as tx:
+        [stored] = tx.retention.stored()
+
+    assert (stored.name, stored.inside) == ("around", ("around:1",))
+    assert delete(store, around)
+    assert retention.sweep(store)["runs"] == 2
+    assert {n for name, n in counts(database).items() if name != "deletions"} == {0}

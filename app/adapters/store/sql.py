@@ -27,6 +27,7 @@ from app.adapters.store.programs import SqlPrograms
 from app.adapters.store.proposals import SqlProposals
 from app.adapters.store.retention import SqlRetention
 from app.adapters.store.runs import SqlProblems, SqlRuns
+from app.adapters.store.tables import metadata
 from app.adapters.store.trials import SqlTrials
 from app.adapters.store.worker_time import SqlWorkers
 from app.ports import ledger
@@ -203,7 +204,8 @@ class SqlStore:
     def vacuum(self, *, full: bool = False) -> None:
         """See `app.ports.protocols.Store.vacuum`."""
         with self._own_connection() as driver:
-            driver.execute(b"VACUUM (FULL, ANALYZE)" if full else b"VACUUM (ANALYZE)")
+            how = "FULL, ANALYZE" if full else "ANALYZE"
+            driver.execute(f"VACUUM ({how}) {', '.join(metadata.tables)}".encode())
 
     @contextmanager
     def _own_connection(self) -> Iterator[psycopg.Connection[Any]]:

@@ -12,6 +12,7 @@ import pytest
 
 import app.cli.branch
 import app.cli.compare
+import app.cli.delete
 import app.cli.doctor_models
 import app.cli.evaluate
 import app.cli.export
@@ -355,6 +356,18 @@ ROWS = [
         [with_workers, possible],
     ),
     Row(
+        lambda: deployed_by(DATABASE_SESSION_URL="postgresql://h/d"),
+        "Give the pooler's address as EVOQ_DATABASE_URL, or leave this one out",
+        [
+            lambda: deployed_by(
+                DATABASE_SESSION_URL="postgresql://h/d",
+                DATABASE_URL="postgresql://pooler/d",
+                REDIS_URL="redis://h",
+            ),
+            deployed_by,
+        ],
+    ),
+    Row(
         lambda: deployed_by(DATABASE_URL="postgresql://h/d"),
         "Give both for a deployment (EVOQ_REDIS_URL, or --set redis_url=…), or neither to run "
         "embedded",
@@ -591,6 +604,8 @@ def test_a_missing_key_has_a_remedy_that_ends_the_finding(
 
 
 OTHERWISE = {
+    "Name runs, or give --older-than DAYS; `evoq list-runs` lists them.": "test_delete_command",
+    "Give --yes to delete these runs without a question.": "test_delete_command",
     "Correct the name, or install the package that provides the recipe.": "test_remedies",
     "It is the setting `search.{}`.": "test_remedies",
     "The closest known one is `{}.{}`.": "test_remedies",
@@ -614,6 +629,7 @@ OTHERWISE = {
     [
         app.cli.branch,
         app.cli.compare,
+        app.cli.delete,
         app.cli.evaluate,
         app.cli.export,
         app.client.local_state,

@@ -418,6 +418,10 @@ ELSEWHERE: Mapping[str, str] = {
         "tests/unit/adapters/problems/test_repository.py::test_a_remedy_that_is_carried_out_ends_"
         "the_refusal",
     ),
+    **dict.fromkeys(
+        ("pause them first, or leave --full out", "Give another path with --export"),
+        "tests/engine/test_delete_command.py::test_what_a_refusal_advises_ends_it",
+    ),
     "those of OpenEvolve have one": "tests/engine/test_programs_of_files.py::test_a_checkpoint_is_"
     "refused_and_folders_are_written_in_its_place",
     "no Kubernetes cluster": f"{CLUSTERS}::test_a_kubeconfig_that_the_variable_names_is_used",
@@ -448,6 +452,7 @@ NONE = (
 COLLECTED = {
     *("app.adapters.problems", "app.adapters.sandbox.data_mounts", "app.config"),
     "app.adapters.sandbox.choose",
+    "app.cli.delete",
     *("app.adapters.sandbox.dependencies", "app.adapters.sandbox.environments"),
     *("app.adapters.sandbox.installation", "app.adapters.sandbox.warm_sandbox"),
     *("app.cli.application", "app.cli.branch", "app.cli.compare", "app.cli.doctor"),
