@@ -16,15 +16,10 @@ import argparse
 import heapq
 import itertools
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-import psycopg
-
-from app.config.settings import RunSettings
-from app.domain.run import RunState
 from app.domain.scaling import Fleet, Goal, Load
 from app.domain.scaling import sized as fleets_sized
 from app.domain.search.back_pressure import (
@@ -40,7 +35,7 @@ from app.domain.search.back_pressure import (
     window,
 )
 from app.domain.search.shares import share
-from benchmarks.stack import begin, running_stack
+from benchmarks.recorded import Recording, record
 
 POLL_SECONDS, COOLDOWN_SECONDS = 30.0, 300.0
 SYNC_SECONDS, STABLE_SECONDS, TOLERANCE = 15.0, 300.0, 0.1
@@ -49,23 +44,7 @@ PLACES = {"gpu": 32, "cpu": 8}
 MOST = {"gpu": 8, "cpu": 40}
 SLOWER = 10.0
 """Factor of the recorded times: 2 s at the model are 20 s, as of a long answer of a large model."""
-RECORDED_SECONDS = {"gpu": 2.0, "cpu": 1.0}
 SAMPLED = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """A real run on a fixed fleet.
-
-    Attributes:
-      seconds: Of each proposal at the model, and in the sandbox.
-      took: From its start to its end.
-      demand: Mean of `evoq_demand` by queue.
-    """
-
-    seconds: Sequence[tuple[float, float]]
-    took: float
-    demand: dict[str, float]
 
 
 @dataclass(slots=True, eq=False)
@@ -397,54 +376,6 @@ TRACES: dict[str, Sequence[tuple[float, int]]] = {
 }
 """Start and budget of each run."""
 HORIZON = 7200.0
-
-
-def record(proposals: int) -> Recording:
-    """Records a real run on 32 places at the simulated model and 16 in simulated sandboxes."""
-    environment = {
-        "SIMULATED_MODEL_SECONDS": str(RECORDED_SECONDS["gpu"]),
-        "SIMULATED_EVALUATION_SECONDS": str(RECORDED_SECONDS["cpu"]),
-        "SIMULATED_MODEL_SLOTS": "32",
-        "SIMULATED_EVALUATION_SLOTS": "16",
-        "EVOQ_GENERATE_CONCURRENCY": "32",
-        "EVOQ_EVALUATE_CONCURRENCY": "16",
-    }
-    with running_stack(["cpu,control", "gpu"], environment) as stack:
-        while True:
-            with stack.store.begin() as tx:
-                if {"gpu", "cpu"} <= {worker.kind for worker in tx.workers.live()}:
-                    break
-            time.sleep(0.5)
-        run = begin(
-            stack,
-            name="recorded",
-            settings=RunSettings(),
-            proposals=proposals,
-            limits=InFlightLimits(SMALL, SMALL),
-        )
-        began, samples = time.monotonic(), list[tuple[int, int]]()
-        address = stack.database_url.replace("+psycopg", "")
-        with psycopg.connect(address, autocommit=True) as connection:
-            while True:
-                ask = "SELECT evoq_demand('gpu'), evoq_demand('cpu')"
-                samples += connection.execute(ask).fetchall()
-                with stack.store.begin() as tx:
-                    if tx.runs.get(run.id).state is not RunState.RUNNING:
-                        break
-                time.sleep(0.5)
-            took = time.monotonic() - began
-            seconds = connection.execute(_SECONDS).fetchall()
-        means = [sum(column) / len(samples) for column in zip(*samples, strict=True)]
-        demand = dict(zip(("gpu", "cpu"), means, strict=True))
-        return Recording([(float(a), float(b)) for a, b in seconds], took, demand)
-
-
-_SECONDS = """
-    SELECT (SELECT sum(latency_seconds) FROM completions WHERE completions.proposal = proposals.id),
-        (SELECT sum(wall_seconds) FROM trials
-            WHERE trials.cohort = proposals.cohort AND proposals.program = ANY(players))
-    FROM proposals WHERE NOT seed AND state = 'admitted' ORDER BY ordinal
-"""
 
 
 def simulated(

@@ -23,7 +23,7 @@ _UNITS = {"m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 _FLEET = re.compile(r"((?:gpu|cpu)(?::[^=\s]+)?)=([1-9]\d{0,5})")
 
-Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name or number of a run.")]
+Run = Annotated[str | None, typer.Argument(metavar="RUN", help="Name or number of a run.")]
 All = Annotated[bool, typer.Option("--all", help="All running runs together, in place of RUN.")]
 Deadline = Annotated[
     str | None,
