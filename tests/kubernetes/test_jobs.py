@@ -114,7 +114,11 @@ def test_a_result_is_read_from_the_log_without_what_else_was_printed(jobs: Jobs)
             EndKind.UNSCHEDULABLE,
         ),
         (SLEEP, {"resources": Resources(gpus=1), "start_seconds": 3.0}, EndKind.UNSCHEDULABLE),
-        (SLEEP, {"secrets": (SecretVariable("KEY", "none", "key"),)}, EndKind.REFUSED),
+        (
+            SLEEP,
+            {"secrets": (SecretVariable("KEY", "none", "key"),), "start_seconds": 4.0},
+            EndKind.REFUSED,
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
