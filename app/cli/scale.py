@@ -1,7 +1,7 @@
 """`evoq scale`: how many workers each fleet should have, and why."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
@@ -11,9 +11,11 @@ import typer
 from app.cli.options import Debug, Json
 from app.cli.output import Screen
 from app.cli.tables import columns_table, labelled_table
-from app.client.target import find_run, find_target, open_ledger
+from app.client.target import find_target, open_ledger, open_run
 from app.config.layers import UsageError
+from app.domain.run import Run as StoredRun
 from app.domain.scaling import Goal, Sizing
+from app.ports.protocols import Store
 from app.reports.scaling import read_sizing
 from app.reports.text import duration, usd
 
@@ -21,7 +23,7 @@ _UNITS = {"m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 _FLEET = re.compile(r"((?:gpu|cpu)(?::[^=\s]+)?)=([1-9]\d{0,5})")
 
-Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Name or number of a run.")]
+Run = Annotated[str | None, typer.Argument(metavar="RUN", help="Name or number of a run.")]
 All = Annotated[bool, typer.Option("--all", help="All running runs together, in place of RUN.")]
 Deadline = Annotated[
     str | None,
@@ -72,22 +74,32 @@ def scale(
     goal = Goal(_seconds(deadline), budget_usd, _numbers(most, "--max"))
     given = _numbers(places, "--places")
     screen, target = Screen(json=as_json), find_target()
-    if not target.used and run is None:
-        sizing = Sizing((), 0.0, {}, (), 0.0, too_dear=False)
-    else:
+    sizing = Sizing((), 0.0, {}, (), 0.0, too_dear=False)
+    if run is not None:
+        with open_run(run, target) as (ledger, chosen):
+            sizing = _sizing(ledger.store, goal, chosen, given)
+    elif target.used:
         with open_ledger(target) as ledger:
-            chosen = None if run is None else find_run(ledger.store, run)
-            try:
-                sizing = read_sizing(ledger.store, goal, chosen, given)
-            except ValueError as error:
-                raise UsageError(
-                    str(error),
-                    where="--budget-usd",
-                    remedy="Set EVOQ_PRICES__GPU_USD_PER_HOUR and EVOQ_PRICES__CPU_USD_PER_HOUR "
-                    "where workers run; a worker reports its price when it starts.",
-                ) from error
+            sizing = _sizing(ledger.store, goal, None, given)
     _print(screen, sizing, goal)
     screen.answer(asdict(sizing))
+
+
+def _sizing(store: Store, goal: Goal, run: StoredRun | None, places: Mapping[str, int]) -> Sizing:
+    """Returns the sizes.
+
+    Raises:
+      UsageError: Dollars limit them, and no price is known of a worker that is needed.
+    """
+    try:
+        return read_sizing(store, goal, run, places)
+    except ValueError as error:
+        raise UsageError(
+            str(error),
+            where="--budget-usd",
+            remedy="Set EVOQ_PRICES__GPU_USD_PER_HOUR and EVOQ_PRICES__CPU_USD_PER_HOUR where "
+            "workers run; a worker reports its price when it starts.",
+        ) from error
 
 
 def _print(screen: Screen, sizing: Sizing, goal: Goal) -> None:

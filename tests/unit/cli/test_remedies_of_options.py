@@ -14,8 +14,10 @@ import app.cli.answer
 import app.cli.errors
 import app.cli.mock_llm
 import app.cli.prompt
+import app.cli.scale
 import app.cli.show
 import app.client.local_model
+import app.reports.scaling
 import mock_llm.server
 from app.adapters.model import local_servers
 from app.adapters.model.local_servers import LocalModel, LocalServer
@@ -30,6 +32,7 @@ from app.client.local_model import with_local_model
 from app.client.notes import CommandError
 from app.config.layers import from_assignments
 from app.domain.run import Run
+from app.domain.scaling import Fleet, Goal, Load, sized
 from app.ports.protocols import Unavailable
 from tests.engine.toy import problem
 from tests.unit.cli.remedies import Row, is_carried_out, remedies, replace_everywhere, replaced
@@ -130,7 +133,42 @@ def mock(call: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
     return lambda: call(*arguments)
 
 
+def sized_for(usd: float, price: float | None) -> None:
+    """Sizes a fleet whose workers report a price, or none, for so many dollars."""
+    load = Load("r", 1, 1, None, {"gpu": 1}, {"gpu": 1})
+    fleet = Fleet("gpu", usd_per_hour=price)
+    with replaced(
+        app.reports.scaling, read_sizing=lambda *_: sized([load], [fleet], Goal(None, usd))
+    ):
+        app.cli.scale._sizing(cast(Any, None), Goal(), None, {})
+
+
 ROWS = [
+    Row(
+        mock(app.cli.scale.scale),
+        "Write `evoq scale RUN`, or `evoq scale --all`",
+        [mock(app.cli.scale.scale, None, True)],
+    ),
+    Row(
+        mock(app.cli.scale._seconds, "soon"),
+        "Write a time as 2026-12-24T18:00, or a duration as 90m, 6h or 2d",
+        [mock(app.cli.scale._seconds, text) for text in ("2126-12-24T18:00", "90m", "6h", "2d")],
+    ),
+    Row(
+        mock(app.cli.scale._seconds, "2020-01-01"),
+        "Give a time in the future; without a time zone it is that of this machine",
+        [mock(app.cli.scale._seconds, "2120-01-01")],
+    ),
+    Row(
+        mock(app.cli.scale._numbers, ["gpus=4"], "--max"),
+        "Write gpu=N or cpu=N, with N from 1 on; a fleet with a tag is gpu:TAG=N",
+        [mock(app.cli.scale._numbers, ["gpu=1", "cpu=64", "gpu:llama70b=2"], "--max")],
+    ),
+    Row(
+        mock(sized_for, 5.0, None),
+        "Set EVOQ_PRICES__GPU_USD_PER_HOUR and EVOQ_PRICES__CPU_USD_PER_HOUR where workers run",
+        [mock(sized_for, 5.0, 3.0)],
+    ),
     Row(
         mock(app.cli.mock_llm._models, [""]),
         "Give a name, or leave the option out to serve any",
@@ -292,6 +330,7 @@ OTHERWISE = {
     "module",
     [
         *(app.client.local_model, app.cli.mock_llm, app.cli.errors, app.cli.prompt, app.cli.show),
+        app.cli.scale,
         application,
     ],
     ids=lambda module: module.__name__,

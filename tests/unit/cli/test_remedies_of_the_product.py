@@ -444,7 +444,7 @@ COLLECTED = {
     *("app.cli.doctor_models", "app.cli.doctor_services"),
     *("app.cli.evaluate", "app.cli.export", "app.client.local_model", "app.client.local_state"),
     *("app.cli.mock_llm", "app.cli.new", "app.cli.errors", "app.cli.prompt"),
-    "app.cli.program_folder",
+    *("app.cli.program_folder", "app.cli.scale"),
     *("app.client.setting_layers", "app.client.adjustments", "app.client.requirements"),
     *(
         "app.cli.run",
