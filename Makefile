@@ -26,6 +26,7 @@ test:  ## every test but those that bring a deployment up
 attacks:  ## the whole attack corpus and contract behind every isolation, which `make test` samples
 	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/integration -k "UnderAttack or OfGvisor or WithoutCgroups or KeptEvaluatorsInContainers or TestContainers or test_sandbox_process or a_bomb_is_bounded"
 	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/e2e/test_attacks.py
+	SANDBOX_ATTACKS=whole $(PYTHON) -m pytest tests/kubernetes/test_sandbox_jobs.py
 
 tournaments:  ## a tournament of each example whose worker is killed, of which `make test` plays one
 	TOURNAMENTS=whole $(PYTHON) -m pytest tests/integration/test_tournament_on_queues.py

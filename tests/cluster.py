@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-_STANDIN = Path("/var/lib/standin-k8s/kubeconfig")
+STANDIN = Path("/var/lib/standin-k8s/kubeconfig")
 _PREPARE = Path(__file__).resolve().parents[2] / "shared" / "standin" / "prepare-k8s"
 _ANSWER_SECONDS, _UP_SECONDS = 10, 900
 
@@ -27,11 +27,11 @@ def kubeconfig() -> Path:
         if why := _silent(Path(named)):
             pytest.skip(f"no cluster answers at KUBECONFIG={named}: {why}")
         return Path(named)
-    if not _STANDIN.exists() or _silent(_STANDIN):
+    if not STANDIN.exists() or _silent(STANDIN):
         _start_standin()
-    if why := _silent(_STANDIN):
+    if why := _silent(STANDIN):
         pytest.skip(f"the stand-in cluster does not answer: {why}")
-    return _STANDIN
+    return STANDIN
 
 
 def kubectl(*arguments: str, given: str = "") -> str:

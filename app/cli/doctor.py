@@ -152,6 +152,8 @@ def _sandbox(target: Target, screen: Screen) -> Iterator[Finding]:
 def _warm_sandboxes(settings: SandboxSettings) -> str:
     """Returns how many warm sandboxes a worker keeps, and for how long."""
     at_work = places(os.environ, available_cores())
+    if settings.backend == "kubernetes":
+        return f"up to {at_work} Jobs at once, each with a pod of its own"
     trials = 1 if settings.one_container_per_trial else settings.trials_per_sandbox
     replaced = f"after {trials} trials or {settings.minutes_per_sandbox:g} min"
     return f"up to {at_work} at work and {settings.spares} booted ahead; each replaced {replaced}"

@@ -79,10 +79,10 @@ class FakeApiServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def names(self) -> list[str]:
-        """Returns the names of all Jobs."""
+    def names(self, kind: str = "jobs") -> list[str]:
+        """Returns the names of all Jobs, or of all objects of another kind."""
         with self._lock:
-            return list(self._things["jobs"])
+            return list(self._things[kind])
 
     def finish(self, name: str) -> None:
         """Ends the pod of a Job well."""

@@ -194,18 +194,46 @@ def test_a_quota_is_named(jobs: Jobs, cluster: Cluster) -> None:
     assert "exceeded quota: full" in ending.detail
 
 
-def test_a_role_that_is_missing_is_named_with_its_rules(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_role_of_the_documentation_ends_the_refusal(cluster: Cluster, tmp_path: Path) -> None:
     at = ("-n", cluster.namespace)
-    kubectl(*at, "create", "serviceaccount", "nobody")
+    kubectl(*at, "create", "serviceaccount", "worker")
     config = yaml.safe_load(kubeconfig().read_text())
-    assert eventually(lambda: bool(_token(cluster, "nobody")))
-    config["users"][0]["user"] = {"token": _token(cluster, "nobody")}
+    assert eventually(lambda: bool(_token(cluster, "worker")))
+    config["users"][0]["user"] = {"token": _token(cluster, "worker")}
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(config))
-    unprivileged = Jobs(connect(str(file), "", cluster.namespace))
-
+    of_worker = connect(str(file), "", cluster.namespace)
+    jobs = Jobs(of_worker)
     with pytest.raises(Misconfigured, match=r'cannot create resource "jobs".*needs a Role'):
-        unprivileged.run(spec(ANSWER))
+        jobs.run(spec(ANSWER))
+    assert len(of_worker.forbidden()) == 10
+
+    page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
+    rules = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", **rules}
+    role["metadata"] = {"name": "worker"}
+    kubectl(*at, "create", "-f", "-", given=json.dumps(role))
+    account = f"--serviceaccount={cluster.namespace}:worker"
+    kubectl(*at, "create", "rolebinding", "worker", "--role=worker", account)
+
+    assert of_worker.forbidden() == []
+    assert jobs.run(spec(ANSWER)).results == (b"reward",)
+    jobs.close()
+
+
+def test_a_namespace_that_is_created_ends_the_refusal() -> None:
+    name = f"missing-{uuid4().hex[:8]}"
+    jobs = Jobs(connect(str(kubeconfig()), "", name))
+    with pytest.raises(Misconfigured, match=f"kubectl create namespace {name}"):
+        jobs.run(spec(ANSWER))
+
+    kubectl("create", "namespace", name)
+
+    try:
+        assert jobs.run(spec(ANSWER)).results == (b"reward",)
+    finally:
+        jobs.close()
+        kubectl("delete", "namespace", name, "--wait=false")
 
 
 def _token(cluster: Cluster, account: str) -> str:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,7 @@ def started(
     server: FakeApiServer, jobs: Jobs, pool: ThreadPoolExecutor, count: int
 ) -> list[Future[JobEnd]]:
     futures = [pool.submit(jobs.run, SPEC) for _ in range(count)]
-    eventually(lambda: len(server.names()) == count and server.watching() == 2)
-    eventually(lambda: server.requests["create configmaps"] >= count)
+    eventually(lambda: len(server.names("configmaps")) == count and server.watching() == 2)
     return futures
 
 
@@ -125,7 +125,7 @@ def test_an_outage_leaves_the_job_to_be_adopted(
 ) -> None:
     ticketed = JobSpec(image="any", command=("any",), files={"task": b"x"}, ticket="7 1")
     future = pool.submit(jobs.run, ticketed)
-    eventually(lambda: server.watching() == 2 and len(server.names()) == 1)
+    eventually(lambda: server.watching() == 2 and len(server.names("configmaps")) == 1)
     server.down = True
     server.drop_watches()
 
@@ -139,3 +139,14 @@ def test_an_outage_leaves_the_job_to_be_adopted(
     assert later.run(ticketed).results == (name.encode(),)
     assert server.names() == []
     later.close()
+
+
+def test_a_process_that_ends_leaves_no_job_that_nobody_takes_over(
+    server: FakeApiServer, jobs: Jobs
+) -> None:
+    jobs.start(SPEC)
+    kept = jobs.start(replace(SPEC, ticket="7 1"))
+
+    jobs.close()
+
+    assert server.names() == [kept.name]

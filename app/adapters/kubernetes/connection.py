@@ -1,7 +1,6 @@
 """The API server of a cluster: the few requests that Jobs need, as JSON, with errors translated."""
 
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -95,11 +94,21 @@ class Cluster:
 
     def create_job(self, document: Document) -> Document:
         """Raises Exists if there is one of the name, and QuotaExceeded."""
-        return self._ask("POST", _PATHS["jobs"], body=document)
+        return self._create("jobs", document)
 
     def create_config_map(self, document: Document) -> Document:
         """Raises Exists if there is one of the name, and QuotaExceeded."""
-        return self._ask("POST", _PATHS["configmaps"], body=document)
+        return self._create("configmaps", document)
+
+    def _create(self, kind: str, document: Document) -> Document:
+        try:
+            return self._ask("POST", _PATHS[kind], body=document)
+        except NotThere as error:
+            raise Misconfigured(
+                f"the API server {self.server} cannot create {kind}: {error}. Create the namespace "
+                f"(`kubectl create namespace {self.namespace}`), or name another with "
+                f"EVOQ_KUBERNETES__NAMESPACE"
+            ) from error
 
     def read_job(self, name: str) -> Document:
         """Raises NotThere."""
@@ -279,7 +288,8 @@ def connect(kubeconfig: str = "", context: str = "", namespace: str = "") -> Clu
             f"Kubernetes needs the package kubernetes, which is not installed: {INSTALL}"
         ) from error
     settings = client.Configuration()
-    inside = not kubeconfig and not context and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+    # A pod without a token may have a kubeconfig.
+    inside = not kubeconfig and not context and (_ACCOUNT / "token").exists()
     try:
         if inside:
             config.load_incluster_config(client_configuration=settings)
@@ -295,8 +305,9 @@ def connect(kubeconfig: str = "", context: str = "", namespace: str = "") -> Clu
             found = named["context"].get("namespace", "")
     except (config.ConfigException, OSError, ValueError) as error:
         place = "the service account of this pod" if inside else kubeconfig or "the kubeconfig"
+        said = str(error).rstrip(".")
         raise Misconfigured(
-            f"no Kubernetes cluster: {place} cannot be used: {error}. Name a file with "
+            f"no Kubernetes cluster: {place} cannot be used: {said}. Name a file with "
             f"KUBECONFIG, or run in a pod with a service account"
         ) from error
     settings.connection_pool_maxsize = _CONNECTIONS

@@ -115,6 +115,7 @@ class Jobs:
         self._outage_seconds = outage_seconds
         self._selector = f"{OWNER}={owner},{_GROUP}={group}"
         self._watch = Watch(cluster, self._selector)
+        self._unadoptable: set[str] = set()
 
     def run(self, spec: JobSpec, stop: Stop = NEVER) -> JobEnd:
         """Runs a Job to its end, or adopts it, and deletes it.
@@ -125,15 +126,18 @@ class Jobs:
           Misconfigured: This process may not do that, or the cluster takes no such Job.
         """
         started = self.start(spec)
+        adoptable = bool(spec.ticket)
         try:
             end = self.wait(started, stop)
-        except Unavailable as error:
-            if isinstance(error, Stopped) or not spec.ticket:
-                self.delete(started)
+            adoptable = False
+        except Stopped:
+            adoptable = False
             raise
         finally:
-            self._watch.forget(started.followed)
-        self.delete(started)
+            if adoptable:
+                self._watch.forget(started.followed)
+            else:
+                self.delete(started)
         return end
 
     def start(self, spec: JobSpec) -> StartedJob:
@@ -147,6 +151,8 @@ class Jobs:
           ValueError: The files are too large.
         """
         name = job_name(spec, self._owner) if spec.ticket else f"evoq-{secrets.token_hex(12)}"
+        if not spec.ticket:
+            self._unadoptable.add(name)
         began = time.monotonic()
         followed = self._watch.follow(name)
         try:
@@ -190,12 +196,7 @@ class Jobs:
         Where the cluster does not answer, it deletes what has ended by itself.
         """
         self._watch.forget(started.followed)
-        try:
-            self._cluster.delete_job(started.name)
-        except NotThere:
-            pass
-        except Unavailable as error:
-            log.warning("the Job %s is left to the cluster: %s", started.name, error)
+        self._delete(started.name)
 
     def sweep(self) -> int:
         """Deletes Jobs that ended a minute ago or more, and that nobody has read or will; counts.
@@ -211,8 +212,19 @@ class Jobs:
         return swept
 
     def close(self) -> None:
-        """Ends the watch."""
+        """Ends the watch, and deletes the Jobs of this process that nobody takes over."""
         self._watch.close()
+        for name in list(self._unadoptable):
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        self._unadoptable.discard(name)
+        try:
+            self._cluster.delete_job(name)
+        except NotThere:
+            pass
+        except Unavailable as error:
+            log.warning("the Job %s is left to the cluster: %s", name, error)
 
     def _create(self, spec: JobSpec, name: str) -> tuple[Document, bool]:
         """Returns the Job of a name, and whether it was there."""

@@ -59,7 +59,8 @@ class Watch:
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
         self._broken_since: dict[Kind, float] = {}
-        self._refusal: Misconfigured | None = None
+        self._refusals: dict[Kind, Misconfigured] = {}
+        self._again = threading.Event()
 
     def follow(self, name: str) -> Followed:
         """Returns what becomes known of a Job, which may be yet to be created."""
@@ -68,6 +69,10 @@ class Watch:
             self._followed.setdefault(name, []).append(followed)
             if not self._threads:
                 self._begin()
+            # Somebody may have given the permission meanwhile.
+            if self._refusals:
+                self._refusals.clear()
+                self._again.set()
         return followed
 
     def forget(self, followed: Followed) -> None:
@@ -93,13 +98,13 @@ class Watch:
           Misconfigured: This process may not watch.
           Unavailable: The API server has not answered for `outage_seconds`.
         """
-        if self._refusal is not None:
-            raise Misconfigured(*self._refusal.args)
+        for refusal in list(self._refusals.values()):
+            raise Misconfigured(*refusal.args)
         for since in list(self._broken_since.values()):
             if time.monotonic() - since > outage_seconds:
+                server = self._cluster.server
                 raise Unavailable(
-                    f"the API server {self._cluster.server} has not answered for "
-                    f"{outage_seconds:g} s; Jobs that run go on, and their results are read later"
+                    f"the API server {server} has not answered for {outage_seconds:g} s"
                 )
 
     def close(self) -> None:
@@ -133,9 +138,10 @@ class Watch:
             except Expired:
                 version = ""
             except Misconfigured as error:
-                self._refusal = error
+                self._again.clear()
+                self._refusals[kind] = error
                 self._wake_all()
-                self._closed.wait(_LONGEST_PAUSE_SECONDS)
+                self._again.wait(_LONGEST_PAUSE_SECONDS)
             except Unavailable as error:
                 log.warning("the watch of %s is repeated: %s", kind, error)
                 self._broken_since.setdefault(kind, time.monotonic())
@@ -145,7 +151,7 @@ class Watch:
 
     def _answered(self, kind: Kind) -> None:
         self._broken_since.pop(kind, None)
-        self._refusal = None
+        self._refusals.pop(kind, None)
 
     def _list(self, kind: Kind) -> str:
         """Takes over all objects of a kind; returns their version."""

@@ -5,11 +5,11 @@ and writes its report to the log.  A Job takes seconds where a trial in a warm s
 milliseconds.
 """
 
+import random
 import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import PurePosixPath
 
 from app.adapters.kubernetes.connection import Cluster, connect
@@ -53,12 +53,14 @@ from app.ports.protocols import (
     Protection,
     Starved,
     Stop,
+    Stopped,
     Unavailable,
 )
 
 _ATTEMPTS = 2
 """Most attempts at a trial whose pod ended without a report and without a reason."""
 _BOOT_SECONDS = 60.0
+_LOOKING_SECONDS = 0.5
 _OFFSETS = 200_000
 _WORDS = 400
 _INPUT, _FOLDER = "input", "/etc/evoqueue"
@@ -113,6 +115,18 @@ def open_jobs(settings: KubernetesSettings, owner: str) -> Jobs:
     return Jobs(open_cluster(settings), owner=owner)
 
 
+def placement(settings: KubernetesSettings) -> Placement:
+    """Returns where pods run, and as what."""
+    return Placement(
+        settings.node_selector,
+        tuple(settings.tolerations),
+        settings.service_account,
+        tuple(settings.pull_secrets),
+        settings.runtime_class,
+        settings.pull_policy,
+    )
+
+
 class JobSandbox:
     """Runs each job as a Job of a cluster.
 
@@ -123,7 +137,7 @@ class JobSandbox:
 
     def __init__(self, jobs: Jobs, settings: PodSettings) -> None:
         self._jobs = jobs
-        self._settings = settings
+        self._settings, self._cluster = settings, settings.cluster
         self._places = threading.Semaphore(settings.places)
         self._isolation: Isolation | None = None
 
@@ -137,7 +151,10 @@ class JobSandbox:
           Starved: The node had no time for the trial.
           EvaluatorBroken: The evaluator cannot be imported or lacks the function.
         """
-        with self._places:
+        while not self._places.acquire(timeout=_LOOKING_SECONDS):
+            if stop.asked:
+                raise Stopped("the trial was withdrawn before it had a place")
+        try:
             reason = ""
             for _ in range(_ATTEMPTS):
                 end = self._jobs.run(self._spec(job), stop)
@@ -148,6 +165,8 @@ class JobSandbox:
                     reason = f"{error}; {end.ending.detail} {words}".strip()
             violation = f"every pod was lost: {reason}"
             return Outcome(None, Failure(FailureKind.SANDBOX_VIOLATION, violation))
+        finally:
+            self._places.release()
 
     def prepare(self, evaluator: Evaluator) -> None:
         """Checks that a problem's dependencies are in an image.
@@ -196,7 +215,9 @@ class JobSandbox:
                 report = warm.run(job)
                 if report.header["evaluator_lost"] and not report.result:
                     raise SandboxLost("the evaluator's zygote ended")
-                ended = outcome(job, report, end.waited_seconds)
+                seconds = end.waited_seconds + end.ran_seconds
+                boot_seconds = max(0.0, seconds - report.header["wall_seconds"])
+                ended = outcome(job, report, boot_seconds)
                 if starved(job, report):
                     raise Starved(ended)
                 return ended
@@ -227,7 +248,7 @@ class JobSandbox:
                 f"(problem.mounts) on a volume that EVOQ_KUBERNETES__CLAIMS lists, or put them "
                 f"into the image (sandbox.image)"
             )
-        cluster, limits = self._settings.cluster, job.limits
+        limits = job.limits
         claims = self._claims(job.evaluator)
         places = (*_PLACES, *([_DATA] if claims else []))
         modes = [word for scratch, mode in places for word in (scratch.path, mode)]
@@ -246,20 +267,13 @@ class JobSandbox:
             resources=Resources(
                 self._settings.cpus + _HARNESS_CPUS,
                 sandbox_memory_mib(limits),
-                cluster.gpus,
-                cluster.gpu_resource,
+                self._cluster.gpus,
+                self._cluster.gpu_resource,
             ),
-            placement=Placement(
-                cluster.node_selector,
-                tuple(cluster.tolerations),
-                cluster.service_account,
-                tuple(cluster.pull_secrets),
-                cluster.runtime_class,
-                cluster.pull_policy,
-            ),
+            placement=placement(self._cluster),
             # The harness takes a throw-away identity for each program.
             security=Security(0, _CAPABILITIES),
-            start_seconds=60.0 * cluster.start_minutes,
+            start_seconds=60.0 * self._cluster.start_minutes,
             run_seconds=_BOOT_SECONDS + limits.wall_seconds + 2 * BACKSTOP_SECONDS,
         )
 
@@ -269,8 +283,7 @@ class JobSandbox:
         Identities that two pods of a node share would count their processes together.
         """
         texts = [source for suffix, source in job.programs if suffix == ".py"]
-        key = sha256(b"\0".join((job.ticket.encode(), job.evaluator.digest.encode(), *texts)))
-        offset = int.from_bytes(key.digest()[:4]) % _OFFSETS
+        offset = random.Random(job.ticket or None).randrange(_OFFSETS)
         settings = BootSettings(
             "pod",
             offset=offset,
@@ -295,7 +308,7 @@ class JobSandbox:
         """Returns the volumes with the data of a problem, at the places where it is looked for."""
         claims = []
         for name, path in located(evaluator).items():
-            for claim, top in self._settings.cluster.claims.items():
+            for claim, top in self._cluster.claims.items():
                 if PurePosixPath(path).is_relative_to(top):
                     below = str(PurePosixPath(path).relative_to(top))
                     sub_path = "" if below == "." else below

@@ -303,6 +303,7 @@ def test_a_variable_that_no_worker_could_use_is_a_finding_until_it_is_corrected_
 SANDBOXES = "tests/unit/adapters/sandbox/test_remedies_of_sandboxes.py"
 PROBLEMS = "tests/unit/cli/test_remedies_of_problems.py"
 LEDGERS = "tests/engine/test_remedies_of_ledgers.py"
+CLUSTERS = "tests/unit/adapters/kubernetes/test_remedies_of_clusters.py"
 IN_COMPATIBLE_MODE = (
     "tests/integration/test_cli_check.py::test_a_failure_of_one_mode_alone_is_quoted"
 )
@@ -392,6 +393,13 @@ ELSEWHERE: Mapping[str, str] = {
     ),
     "those of OpenEvolve have one": "tests/engine/test_programs_of_files.py::test_a_checkpoint_is_"
     "refused_and_folders_are_written_in_its_place",
+    "no Kubernetes cluster": f"{CLUSTERS}::test_a_kubeconfig_that_the_variable_names_is_used",
+    "Create the namespace": "tests/kubernetes/test_jobs.py::test_a_namespace_that_is_created_ends_"
+    "the_refusal",
+    "and nothing builds images in a cluster": f"{CLUSTERS}::test_an_image_takes_the_place_of_"
+    "requirements",
+    "the problem's files, the harness and the program are": f"{CLUSTERS}::test_large_files_are_"
+    "data_on_a_claim",
     "where agents find commands": "tests/integration/test_agents.py::test_a_command_that_is_not_"
     "there_is_named",
     "give the limits to the runner": "tests/unit/patterns/test_patterns.py::test_what_runs_"
