@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +325,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._open: list[socket.socket] = []
+        self._passing: list[threading.Thread] = []
         self._away = False
 
     def __enter__(self) -> "Proxy":
@@ -331,13 +333,16 @@ class Proxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.cut()
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self.cut()
+        for each in self._passing:
+            each.join()
 
     def cut(self) -> None:
         self._away = True
         for each in self._open:
-            with _ignoring():
+            with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
         self._open.clear()
 
@@ -355,22 +360,24 @@ class Proxy:
                 continue
             passed = socket.create_connection(self._server)
             self._open += [accepted, passed]
-            for pair in ((accepted, passed), (passed, accepted)):
-                threading.Thread(target=_pump, args=pair, daemon=True).start()
+            self._passing.append(threading.Thread(target=_pass_on, args=(accepted, passed)))
+            self._passing[-1].start()
+
+
+def _pass_on(one: socket.socket, other: socket.socket) -> None:
+    with one, other:
+        back = threading.Thread(target=_pump, args=(other, one))
+        back.start()
+        _pump(one, other)
+        back.join()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:
-    with _ignoring():
+    with suppress(OSError):
         while data := source.recv(65_536):
             target.sendall(data)
-    with _ignoring():
+    with suppress(OSError):
         target.shutdown(socket.SHUT_RDWR)
-
-
-def _ignoring() -> Any:
-    from contextlib import suppress
-
-    return suppress(OSError)
 
 
 def test_candidates_over_a_quota_of_jobs_wait_for_room(

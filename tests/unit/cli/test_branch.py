@@ -217,3 +217,21 @@ def test_a_machine_that_keeps_nothing_apart_says_what_to_do(
     assert log(folder) == ""
     assert status_of(["branch", "speculate", *options]) == 0
     assert log(folder) == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--on", "moon"], "Choose one of cpu, kubernetes."),
+        (["--on", "cpu", "--sandbox"], "Leave one of them out"),
+        (["--on", "cpu", "--claim", "x"], "Add --on kubernetes"),
+        (["--group", "x"], "Add --on cpu or --on kubernetes"),
+        (["--on", "kubernetes", "--image", "x"], "Give --claim NAME"),
+        (["--on", "kubernetes", "--claim", "x", "--image", "x", "--group", "a b"], "another name"),
+    ],
+)
+def test_where_commands_run_is_said_once(
+    options: list[str], said: str, capfd: pytest.CaptureFixture[str]
+):
+    assert status_of(["branch", "speculate", "-c", "true", *options]) == 2
+    assert said in " ".join(capfd.readouterr().err.split())

@@ -331,6 +331,8 @@ SANDBOXES = "tests/unit/adapters/sandbox/test_remedies_of_sandboxes.py"
 PROBLEMS = "tests/unit/cli/test_remedies_of_problems.py"
 LEDGERS = "tests/engine/test_remedies_of_ledgers.py"
 CLUSTERS = "tests/unit/adapters/kubernetes/test_remedies_of_clusters.py"
+SENT = "tests/unit/patterns/test_sent_work.py"
+PODS = "tests/kubernetes/test_branches.py"
 IN_COMPATIBLE_MODE = (
     "tests/integration/test_cli_check.py::test_a_failure_of_one_mode_alone_is_quoted"
 )
@@ -433,6 +435,17 @@ ELSEWHERE: Mapping[str, str] = {
     "data_on_a_claim",
     "where agents find commands": "tests/integration/test_agents.py::test_a_command_that_is_not_"
     "there_is_named",
+    "another name": f"{SENT}::test_a_group_is_at_work_in_one_process_and_outlives_it",
+    "is an overlay, which pods do not see": f"{PODS}::test_what_cannot_run_is_said",
+    "is said to be mounted here": f"{PODS}::test_what_cannot_run_is_said",
+    "cannot be sent elsewhere; remove it": f"{SENT}::test_what_no_patch_holds_is_named_and_removed",
+    "use the same version at both ends": f"{PODS}::test_a_callable_runs_where_the_versions_of_"
+    "python_agree",
+    "by cloudpickle, which is not installed": f"{SENT}::test_a_missing_cloudpickle_is_named_with_"
+    "its_remedy",
+    "Leave out what belongs to this process": "tests/engine/test_branches.py::test_callables_cross_"
+    "and_those_that_cannot_are_named",
+    "register_pickle_by_value": f"{SENT}::test_a_module_that_is_missing_there_is_named",
     "give the limits to the runner": "tests/unit/patterns/test_patterns.py::test_what_runs_"
     "elsewhere_is_not_counted_and_has_limits_of_its_own",
     "has no address that an agent could ask": "tests/engine/test_agent_operator.py::test_a_model_"
@@ -447,6 +460,7 @@ NONE = (
     *("asks for {} completions", "asks for an opinion", "cannot run a program of two lines"),
     *("asks no person", "is running in {} already", "has no judges", "as `evoq export` writes it"),
     *("no file of `evoq export`", "--set"),
+    *("a patch may not change", "no end within {} s"),
 )
 """Texts with such words that advise nothing: nothing is to be done, or it is a fault of ours."""
 COLLECTED = {
@@ -475,6 +489,7 @@ NOT_COLLECTED: Mapping[str, str] = {
     "workers.harness.errors": IN_COMPATIBLE_MODE,
     "app.adapters.model.agents.model": "tests/engine/test_agent_operator.py::test_where_nothing_"
     "isolates_the_run_is_paused_with_the_remedy",
+    "app.cli.branch_runner": "tests/unit/cli/test_branch.py::test_where_commands_run_is_said_once",
     "app.patterns.isolated": "tests/unit/cli/test_branch.py::test_a_machine_that_keeps_nothing_"
     "apart_says_what_to_do",
 }

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import signal
 import subprocess
 import sys
 import zlib
@@ -13,9 +14,10 @@ import pytest
 from app.patterns import patch, shipping
 from app.patterns.budget import CandidateBudget
 from app.patterns.commands import Command
-from app.patterns.errors import ProcessBranchError
+from app.patterns.errors import MountError, ProcessBranchError
 from app.patterns.work import Work, read_answer
 from app.patterns.worker import NONCE
+from app.patterns.workspace import Workspace
 
 
 def work(folder: Path, **fields: object) -> Work:
@@ -141,3 +143,39 @@ def test_a_patch_makes_one_folder_equal_to_another(tmp_path: Path) -> None:
     (other / "new" / "link").symlink_to("../kept")
     patch.apply(patch.make(before, str(other)), str(one))
     assert patch.manifest(str(one)) == patch.manifest(str(other))
+
+
+def test_what_no_patch_holds_is_named_and_removed(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(patch.PatchError, match="cannot be sent elsewhere; remove it"):
+        patch.pack(str(tmp_path))
+    (tmp_path / "pipe").unlink()
+    assert patch.make({}, str(tmp_path)) == ""
+    assert patch.pack(str(tmp_path))
+
+
+def test_a_group_is_at_work_in_one_process_and_outlives_it(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "kept.txt").write_text("kept")
+    read, written = os.pipe()
+    child = os.fork()
+    if child == 0:
+        branch = Workspace(folder, shared=True, group="one").branch()
+        (branch.path / "made.txt").write_text("made")
+        os.write(written, b".")
+        signal.pause()
+    os.read(read, 1)
+    with pytest.raises(MountError, match="or give another name"):
+        Workspace(folder, shared=True, group="one")
+    Workspace(folder, shared=True, group="other").close()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    for descriptor in (read, written):
+        os.close(descriptor)
+    # A workspace of no group leaves its branches alone.
+    Workspace(folder).close()
+    with Workspace(folder, shared=True, group="one") as again, again.branch() as branch:
+        assert (branch.path / "made.txt").read_text() == "made"
+    assert sorted(os.listdir(folder)) == ["kept.txt", "made.txt"]
+    assert os.listdir(tmp_path) == ["folder"]
