@@ -209,29 +209,6 @@ ROWS = [
         [lambda: branched("speculate", ONE), lambda: branched("speculate", shells=SHELLS)],
     ),
     Row(
-        lambda: app.cli.branch._apart(False, ["h"], [], []),
-        "Add --sandbox.",
-        [lambda: app.cli.branch._apart(True, ["h"], [], [])],
-    ),
-    Row(
-        lambda: app.cli.branch._apart(True, [], [], ["NO_SUCH_NAME"]),
-        "Write NAME=VALUE, or export it.",
-        [
-            lambda: app.cli.branch._apart(True, [], [], ["NO_SUCH_NAME=1"]),
-            lambda: app.cli.branch._apart(True, [], [], ["PATH"]),
-        ],
-    ),
-    Row(
-        lambda: app.cli.branch._apart(True, [], ["/no/such/folder"], []),
-        "Correct the path.",
-        [lambda: app.cli.branch._apart(True, [], ["/usr"], [])],
-    ),
-    Row(
-        lambda: app.cli.branch._apart(True, ["https://h/"], [], []),
-        "Write NAME, for HTTPS, or NAME:PORT.",
-        [lambda: app.cli.branch._apart(True, ["h", "h:80"], [], [])],
-    ),
-    Row(
         lambda: branched("speculate", shells=SHELLS, n=3),
         "Repeat -c, or give `-- COMMAND`",
         [

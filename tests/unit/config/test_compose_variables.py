@@ -216,7 +216,7 @@ def compose_files(repository: Path) -> str:
 
 
 def test_every_variable_of_the_compose_files_is_explained(repository: Path):
-    pages = (".env.example", "docs/settings.md", "docs/deployment.md")
+    pages = (".env.example", "docs/settings.md", "docs/deployment.md", "docs/fleets.md")
     texts = "".join((repository / name).read_text() for name in pages)
     compose = compose_files(repository)
     used = set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", compose)) - {"COMPOSE_PROJECT_NAME"}
