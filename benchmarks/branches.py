@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from app.adapters.kubernetes.manifests import Resources
 from app.client.branches import QueueRunner
 from app.patterns.commands import Command
 from app.patterns.jobs import JobsRunner
@@ -48,7 +49,12 @@ def _runner(name: str, given: argparse.Namespace) -> Runner:
         return QueueRunner()
     if name == "kubernetes":
         return JobsRunner(
-            claim=given.claim, image=given.image, mount=given.mount, namespace=given.namespace
+            claim=given.claim,
+            image=given.image,
+            mount=given.mount,
+            namespace=given.namespace,
+            # A node of two cores has room for twenty.
+            resources=Resources(0.1, 64),
         )
     return ProcessRunner()
 
