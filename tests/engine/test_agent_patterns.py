@@ -74,7 +74,7 @@ def begun(
     )
     ctx = replace(
         ctx,
-        model=Models(ctx.store, agent=agents(lambda run: SEVERAL, ctx.sandbox)),
+        model=Models(ctx.store, agent=agents(lambda run: SEVERAL, ctx.sandbox, ctx.store)),
         problem=lambda digest: SEVERAL,
         operators={**ctx.operators, AGENT.name: AGENT},
     )

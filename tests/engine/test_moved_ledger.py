@@ -51,7 +51,7 @@ def begun(ctx: Context) -> tuple[Run, InlineExecutor]:
     with ctx.store.begin() as tx:
         proposals, trials = tx.leases.overdue(run.id, 0.0)
         assert proposals
-        tx.proposals.claim(proposals[:2], 0.2, attempts=5)
+        tx.proposals.claim(sorted(proposals)[:2], 0.2, attempts=5)
         tx.trials.claim([trial.id for trial in trials[:1]], 0.2, attempts=5)
     return run, executor
 

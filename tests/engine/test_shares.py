@@ -156,7 +156,7 @@ def test_a_person_sees_the_places_of_the_workers_and_what_is_in_them(
 ) -> None:
     first, second = started(ctx, "one"), started(ctx, "other")
     ones, others = waiting_trials(ctx, first, second)
-    assert not _places(database).ok
+    assert not _places(database, None).ok
     with ctx.store.begin() as tx:
         assert read_places(tx, first.id).text == "no worker has reported any"
         tx.workers.record(Worker("host-1", "cpu"), {}, Capacity(None, 4))
@@ -166,7 +166,7 @@ def test_a_person_sees_the_places_of_the_workers_and_what_is_in_them(
     with ctx.store.begin() as tx:
         text = read_places(tx, first.id).text
     assert text == "32 at models, 4 in sandboxes; 2 trials at work, 1 of this run"
-    found = _places(database)
+    found = _places(database, None)
     assert found.ok
     assert found.detail == "32 requests at models, 4 trials at once, over all workers"
 

@@ -80,8 +80,8 @@ def planner(*, ticking: bool) -> Finding:
 def places(number: int | None) -> Finding:
     capacity = SimpleNamespace(model=number, sandbox=number)
     store = _Store(SimpleNamespace(workers=SimpleNamespace(capacity=lambda: capacity)))
-    with replaced(bootstrap, open_store=lambda url, connections: store):
-        return doctor_services._places("postgresql://h/db")
+    with replaced(bootstrap, open_store=lambda url, **_: store):
+        return doctor_services._places("postgresql://h/db", None)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,11 @@ def without_wheels(variables: Mapping[str, str]) -> None:
     where = target.find_target([from_environment(variables)])
     with (
         replaced(outage, silence_noted=lambda *_: nullcontext()),
-        replaced(target, require_current_schema=lambda url: None, _open_store=nullcontext),
+        replaced(
+            target,
+            require_current_schema=lambda url: None,
+            _open_store=lambda url, _: nullcontext(url),
+        ),
     ):
         from_wheel(lambda: _opened(where), None)
 

@@ -50,7 +50,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.recipes import RECIPES
 from app.engine import inside, lifecycle
 from app.engine.context import Context
-from app.patterns.levels import Tournament
+from app.patterns import levels
 from app.ports.protocols import Misconfigured, Unavailable
 from app.reports.ledger_file import FORMAT, VERSION
 from tests.engine.toy import problem
@@ -288,8 +288,7 @@ def measured(metrics: Mapping[str, Any], *axes: str) -> None:
 
 
 def judged(better: Any) -> None:
-    candidate = cast(Any, SimpleNamespace(branch=SimpleNamespace(path="p")))
-    Tournament([], lambda first, second: better)._compare(candidate, candidate)
+    levels._better(lambda first, second: better, Path("first"), Path("second"))
 
 
 RESUMED = "continue it in its embedded folder, or start another run"
