@@ -164,7 +164,8 @@ def test_a_fleet_without_a_worker_stops_no_other_and_is_named(ctx: Context, queu
     assert f"{at_b} proposals wait for a worker of gpu:b; start one with `celery" in said(ctx, run)
     hurried = replace(ctx, pace=Pace(redeliver_seconds=-1.0))
     queues.serve(hurried, "gpu:a", "cpu", rounds=3)
-    assert len(queues.waiting["gpu:b"]) == at_b  # reap does not fill its queue
+    # Reap does not fill its queue.
+    assert len(queues.waiting["gpu:b"]) == at_b
 
     workers(ctx, "gpu:b")
     assert said(ctx, run) == ""
@@ -237,7 +238,8 @@ def test_models_of_two_fleets_are_drawn_by_weight_when_a_proposal_is_planned(
     with ctx.store.begin() as tx:
         accounts = {each.model: each.completions for each in tx.completions.accounts(run.id)}
     assert 20 <= accounts["a"] // 2 <= 38
-    assert accounts["a"] + accounts["b"] == 80  # two turns each
+    # Two turns each.
+    assert accounts["a"] + accounts["b"] == 80
 
 
 def test_a_change_of_fleets_moves_what_waits(ctx: Context, queues: Queues) -> None:

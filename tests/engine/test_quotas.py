@@ -77,7 +77,8 @@ def test_proposals_in_flight_are_counted_over_all_runs_of_a_project(ctx: Context
 def test_a_cohort_that_is_larger_than_the_quota_is_planned_alone(ctx: Context) -> None:
     put(ctx, proposals=0)
     run = begun(ctx, "one")
-    assert planned(ctx, run) == 0  # a quota of nothing is one
+    # A quota of nothing is one.
+    assert planned(ctx, run) == 0
     put(ctx, proposals=1)
     assert planned(ctx, run) == 1
 
@@ -108,7 +109,8 @@ def test_tokens_are_counted_from_the_beginning_of_the_day(ctx: Context) -> None:
     assert "has spent 100 tokens today (UTC), and its quota is 100 a day" in said(ctx, run)
     with ctx.store.begin() as tx:
         connection: Any = tx.projects
-        connection._c.write("UPDATE project_days SET tokens = 100", {})  # another day began
+        # Another day began.
+        connection._c.write("UPDATE project_days SET tokens = 100", {})
     assert said(ctx, run).find("tokens today") == -1
     put(ctx, usd_per_day=1.0)
     assert "has spent 1.00 US dollars today (UTC)" in said(ctx, run)
@@ -126,4 +128,5 @@ def test_projects_share_the_places_before_their_runs_do(ctx: Context) -> None:
     with ctx.store.begin() as tx:
         tx.workers.record(Worker("host-1", "cpu"), {}, Capacity(8, 8))
         sandboxes = [shared_capacity(tx, tx.runs.get(run.id)).sandbox for run in (alone, one, two)]
-    assert sandboxes == [2, 1, 6]  # the lower priority has what the higher leaves
+    # The lower priority has what the higher leaves.
+    assert sandboxes == [2, 1, 6]

@@ -79,7 +79,8 @@ The harness has its own copy of the built-ins: a program that replaces `len` bre
 _FROM_A_FILE = """\
 import os, sys, zlib
 fd = os.memfd_create("input")
-if not os.fork():  # what is decompressed stays in the memory of this child
+# What is decompressed stays in the memory of this child.
+if not os.fork():
     with open(sys.argv[1], "rb") as packed, open(fd, "wb") as file:
         file.write(zlib.decompress(packed.read()))
     os._exit(0)
