@@ -5,6 +5,7 @@ differently: memory in files is counted by a container's cgroup and refused with
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from app.domain.evaluation import FailureKind as Kind
@@ -30,6 +31,10 @@ def same(outcomes: frozenset[AttackResult] | set[Kind]) -> Outcomes:
     return Outcomes(outcomes, outcomes)
 
 
+OVERCOMMITTED = Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "1"
+"""Whether the kernel grants any address space, as it does on each machine with a kubelet."""
+UNTOUCHED = WRONG if OVERCOMMITTED else {Kind.MEMORY}
+"""Of address space that no memory is ever needed for."""
 OUTCOMES: dict[str, Outcomes] = {
     "json on stdout": Outcomes(HONEST),
     "json on stderr": Outcomes(HONEST),
@@ -183,7 +188,7 @@ OUTCOMES: dict[str, Outcomes] = {
     "deaf to the end of its CPU time": same({Kind.TIMEOUT}),
     "a core dump": same({Kind.RUNTIME}),
     "another interpreter": same({Kind.TIMEOUT}),
-    "address space": same({Kind.MEMORY}),
+    "address space": same(UNTOUCHED),
     "memory shared without a name": same({Kind.MEMORY, Kind.TIMEOUT}),
     "memory of sockets": same({Kind.MEMORY, Kind.TIMEOUT}),
     "memory of pipes": same({Kind.RUNTIME, Kind.MEMORY, Kind.TIMEOUT}),

@@ -156,6 +156,7 @@ def test_a_person_sees_what_is_in_flight_and_why(
     assert asdict(found)["generating"]["limit"] == found.generating.limit
 
 
+@pytest.mark.timing
 def test_a_person_sees_that_the_budget_keeps_places_free(ctx: Context, store: SqlStore) -> None:
     run = started(ctx, QueueSettings(), budget=80)
     left = iter(range(40))

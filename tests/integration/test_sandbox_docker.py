@@ -98,7 +98,7 @@ def test_a_container_that_computes_and_does_not_answer_is_ended_from_outside(
     held_up = held_up_at_the_deadline(held_up_seconds)
     monkeypatch.setattr(warm_sandbox, "harness_frame", lambda: held_up)
     monkeypatch.setattr(container_connection, "_COMPUTING_SHARE", share)  # also of a busy machine
-    monkeypatch.setattr(warm_sandbox, "_BACKSTOP_SECONDS", 90.0)  # its engine may be as slow
+    monkeypatch.setattr(warm_sandbox, "BACKSTOP_SECONDS", 90.0)  # its engine may be as slow
     job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
     endless = replace(job, programs=((".py", program),), limits=replace(LIMITS, wall_seconds=1.0))
 
