@@ -1,4 +1,4 @@
-"""mini-SWE-agent, as it is on PyPI, changes a program with a scripted model."""
+"""mini-SWE-agent, as it is on PyPI, with a scripted model and with the smallest real one."""
 
 import json
 import os
@@ -11,12 +11,14 @@ import pytest
 from app.adapters.model.agents.model import AgentCommand, AgentModel
 from app.adapters.model.agents.proxy import Upstream
 from app.adapters.sandbox.isolated_command import run_isolated
+from app.domain.evaluation import FailureKind
 from app.domain.operator import Offspring, Prompt, Role
 from app.domain.problem import EditRules
 from app.domain.program import Program
 from app.domain.replies.agent import read_agent
 from app.domain.source.edits import summary
 from tests.model_endpoint import Endpoint, serving
+from tests.real_model import served_model
 
 PROGRAM = Program.of_files({"src/a.py": "LIMIT = 1\n", "src/b.py": "y = 1\n"})
 COMMANDS = [
@@ -59,20 +61,25 @@ class Scripted(Endpoint):
         }
 
 
-@pytest.mark.timing
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_mini_swe_agent_makes_a_child(mini: Path) -> None:
-    command = AgentCommand(
+def agent_command(mini: Path, *, seconds: float, tokens: int) -> AgentCommand:
+    return AgentCommand(
         (
             *(str(mini), "--yolo", "--exit-immediately", "--cost-limit", "0"),
             *("--model", "openai/{model}", "--output", "/tmp/trajectory.json"),
             *("--task", "{prompt}"),
         ),
-        seconds=300.0,
+        seconds=seconds,
+        tokens=tokens,
         visible=(str(mini.parents[1]),),
         environment={"MSWEA_CONFIGURED": "true", "MSWEA_COST_TRACKING": "ignore_errors"},
     )
+
+
+@pytest.mark.timing
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_mini_swe_agent_makes_a_child(mini: Path) -> None:
+    command = agent_command(mini, seconds=300.0, tokens=100_000)
     with serving(Scripted) as endpoint:
         agent = AgentModel(
             command, run_isolated, upstream=Upstream(endpoint.url, "scripted", "sk-secret")
@@ -85,3 +92,18 @@ def test_mini_swe_agent_makes_a_child(mini: Path) -> None:
     assert len(endpoint.asked) == len(COMMANDS)
     assert "Raise the limit." in json.dumps(endpoint.bodies[0]["messages"])
     assert (reply.prompt_tokens, reply.completion_tokens) == (150, 30)
+
+
+@pytest.mark.timing
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_mini_swe_agent_spends_no_more_of_a_real_model_than_it_may(mini: Path) -> None:
+    command = agent_command(mini, seconds=60.0, tokens=6000)
+    with served_model() as url:
+        upstream = Upstream(url, "small", longest_reply=200)
+        prompt = Prompt("", "Raise the limit in src/a.py.", role=Role.AGENT, program=PROGRAM)
+        [reply] = AgentModel(command, run_isolated, upstream=upstream).complete([prompt])
+    assert reply.prompt_tokens > 0, reply.text
+    assert 0 < reply.completion_tokens <= 6000 - reply.prompt_tokens
+    made = read_agent(reply, PROGRAM, EditRules(evolve=("src/*.py",)), summary)
+    assert isinstance(made, Offspring) or made.kind in (FailureKind.UNCHANGED, FailureKind.NO_CODE)
