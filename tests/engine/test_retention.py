@@ -10,12 +10,16 @@ import pytest
 from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
 from app.config.settings import Settings
+from app.domain.evaluation import Trial
+from app.domain.program import Program
 from app.domain.run import RunState
-from app.engine import lifecycle, retention, steps
+from app.engine import branches, lifecycle, retention, steps
 from app.engine.context import Context
 from app.engine.retention import Limits
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.executors import RecordedMessages, planned
+from tests.engine.test_quotas import begun, put
+from tests.engine.test_quotas import planned as planned_by_quota
 from tests.engine.toy import problem
 from workers.metrics import step_metrics
 from workers.sweeping import sweep_ledger
@@ -92,6 +96,35 @@ def test_the_last_deletion_empties_the_ledger(ctx: Context, store: SqlStore, dat
     assert left == {}
     assert (removed["runs"], removed["problems"]) == (2, 1)
     assert removed["programs"] > 2
+
+
+def test_a_run_whose_project_has_a_quota_goes(
+    recorded: Context, store: SqlStore, database: str
+) -> None:
+    ctx = replace(recorded, problem=lambda digest: problem())
+    put(ctx, tokens_per_day=100)
+    run = begun(ctx, "one")
+    planned_by_quota(ctx, run)
+    assert counts(database)["project_days"] == 1
+    lifecycle.cancel(ctx, run.id)
+    assert delete(store, run.id)
+    retention.sweep(store)
+    assert {counts(database)[name] for name in ("runs", "project_days")} == {0}
+
+
+def test_a_candidate_that_another_group_has_stays(recorded: Context, store: SqlStore) -> None:
+    ctx, toy, candidate = recorded, problem(), Program("{}", "json")
+    trial = Trial("evaluate", (candidate.id,), ("0",))
+    groups = []
+    for name in ("first", "second"):
+        run, _ = branches.open_group(ctx, toy, replace(new_run(toy), name=name, operators={}))
+        branches.add(ctx, run.id, candidate, trial)
+        groups.append(run.id)
+    lifecycle.cancel(ctx, groups[0])
+    assert delete(store, groups[0])
+    retention.sweep(store)
+    with store.begin() as tx:
+        assert candidate.id in tx.programs.get([candidate.id])
 
 
 def test_a_sweep_that_is_killed_goes_on_where_it_was(

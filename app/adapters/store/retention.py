@@ -80,15 +80,18 @@ _HOLD = "LOCK TABLE texts, programs IN SHARE ROW EXCLUSIVE MODE"
 """A transaction that stores a program and has not ended yet is waited for, because the program may
 be one that is about to be deleted, and others store none until this transaction ends."""
 _DELETE_PROGRAMS = """
-    WITH validated AS (
-        SELECT unnest(players) AS program FROM cohorts JOIN trials ON trials.cohort = cohorts.id
-        WHERE cohorts.operator = 'validate'
+    WITH measured AS (
+        SELECT unnest(players) AS program FROM trials JOIN (
+            SELECT id FROM cohorts WHERE operator = 'validate'
+            UNION ALL SELECT id FROM cohorts WHERE operator = 'branch'
+        ) AS cohorts ON trials.cohort = cohorts.id
     )
     DELETE FROM programs WHERE id = ANY(%(programs)s)
         AND NOT EXISTS (SELECT FROM proposals WHERE proposals.program = programs.id)
-        AND id NOT IN (SELECT program FROM validated)
+        AND id NOT IN (SELECT program FROM measured)
     RETURNING digests
 """
+"""Cohorts without members have programs that no proposal has, or no proposal of their run."""
 _DELETE_TEXTS = """
     DELETE FROM texts WHERE digest = ANY(%(digests)s) AND NOT EXISTS (
         SELECT FROM programs WHERE digests IS NOT NULL AND digests @> ARRAY[texts.digest]
@@ -99,7 +102,7 @@ _SOME = """
         SELECT ctid FROM {table} WHERE run = %(run)s LIMIT %(most)s
     ))
 """
-_OF_RUN = ("events", "fingerprints", "elites", "islands", "worker_times")
+_OF_RUN = ("events", "fingerprints", "elites", "islands", "worker_times", "project_days")
 _DELETE_RUN = "DELETE FROM runs WHERE id = %(run)s AND deleted RETURNING problem"
 _HOLD_PROBLEMS = "LOCK TABLE problems IN SHARE ROW EXCLUSIVE MODE"
 _UNUSED = "SELECT NOT EXISTS (SELECT FROM runs WHERE problem = %(problem)s)"

@@ -189,6 +189,7 @@ cohorts = Table(
     Column("size", Integer, nullable=False),
     _moment("planned_at"),
     Index("cohorts_of_run", "run", "id"),
+    Index("cohorts_branched", "run", postgresql_where=text("operator = 'branch'")),
     Index("cohorts_validated", "run", postgresql_where=text("operator = 'validate'")),
 )
 _FAILED_IN_A_TRIAL = text("state = 'failed' AND program IS NOT NULL")

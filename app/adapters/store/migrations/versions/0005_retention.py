@@ -31,6 +31,7 @@ _UP = (
     "CREATE INDEX deletions_unswept ON deletions (run) WHERE swept_at IS NULL",
     "CREATE INDEX runs_of_problem ON runs (problem)",
     "CREATE INDEX cohorts_of_run ON cohorts (run, id)",
+    "CREATE INDEX cohorts_branched ON cohorts (run) WHERE operator = 'branch'",
     "CREATE INDEX proposals_with_program ON proposals (program) WHERE program IS NOT NULL",
     "ALTER TABLE completions DROP CONSTRAINT completions_proposal_exists",
     "ALTER TABLE proposals ADD CONSTRAINT proposals_cohort_once UNIQUE (cohort, id)",
@@ -58,6 +59,7 @@ _DOWN = (
         FOREIGN KEY(proposal) REFERENCES proposals (id)
     """,
     "DROP INDEX proposals_with_program",
+    "DROP INDEX cohorts_branched",
     "DROP INDEX cohorts_of_run",
     "DROP INDEX runs_of_problem",
     "DROP TABLE deletions",
