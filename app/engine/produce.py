@@ -202,6 +202,7 @@ def _plans(
     largest = max(1, *sizes) * run.rules.search.samples
     run, room, more = _measured(ctx, tx, run, strategy, backlog, sizes)
     allowed = project_room(tx, run, least=largest)
+    held = allowed < 1
     fleet_of, fleets = fleet_draw(tx, run, room, least=largest), run.rules.fleets
     measured = caps.generating is None and caps.evaluating is None
     plans: list[Plan] = []
@@ -237,7 +238,7 @@ def _plans(
         left -= plan.proposals
         allowed -= size
         room = room.without(gpu, cpu, size)
-    limits = replace(run.limits, unplaced=more if full else 0)
+    limits = replace(run.limits, unplaced=more if full else 0, held=held)
     return replace(run, limits=limits), plans
 
 

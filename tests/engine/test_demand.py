@@ -133,6 +133,8 @@ def test_a_run_that_no_worker_is_to_go_on_with_asks_for_none(
         "proposals = budget",
         "budget_tokens = 5, tokens = 5",
         "budget_cost_usd = 0.1, cost_usd = 0.2",
+        "held = true",
+        "operators = '{}'",
     ],
 )
 def test_a_run_whose_budget_is_spent_asks_for_what_is_in_flight_alone(

@@ -50,6 +50,12 @@ def planned(ctx: Context, run: Run) -> int:
         return tx.proposals.backlog(run.id).unsettled
 
 
+def places(ctx: Context, run: Run) -> int:
+    """Returns the places that an autoscaler would give a run."""
+    with ctx.store.begin() as tx:
+        return sum(one.places for one in tx.workers.demand(run.id) if one.queue == "gpu")
+
+
 def put(ctx: Context, **quotas: Any) -> None:
     with ctx.store.begin() as tx:
         tx.projects.put(Quota("team", **quotas))
@@ -88,8 +94,10 @@ def test_runs_at_once_are_those_of_the_highest_priority_then_the_oldest(ctx: Con
     old, new, urgent = begun(ctx, "old"), begun(ctx, "new"), begun(ctx, "urgent", priority=5)
     assert [planned(ctx, run) for run in (old, new, urgent)] == [0, 0, 8]
     assert "may have 1 runs at once, and 1 are before this one" in said(ctx, old)
+    assert [places(ctx, run) for run in (old, new, urgent)] == [0, 0, 8]
     lifecycle.pause(ctx, urgent.id)
     assert [planned(ctx, run) for run in (old, new)] == [8, 0]
+    assert [places(ctx, run) for run in (old, new)] == [8, 0]
     with ctx.store.begin() as tx:
         assert tx.projects.remove("team")
     assert planned(ctx, new) == 8

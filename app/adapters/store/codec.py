@@ -46,7 +46,12 @@ def built(row: Record, founded: Record, rules: Rules) -> Run:
         islands=founded.islands,
         budget=Budget(row.budget, row.budget_wall_seconds, row.budget_tokens, row.budget_cost_usd),
         limits=InFlightLimits(
-            row.generating, row.evaluating, row.generate_batch, row.evaluate_batch, row.unplaced
+            row.generating,
+            row.evaluating,
+            row.generate_batch,
+            row.evaluate_batch,
+            row.unplaced,
+            row.held,
         ),
         state=RunState(row.state),
         reason=row.reason,

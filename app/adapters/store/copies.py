@@ -54,7 +54,7 @@ _BATCH = 500
 _ADDED: Mapping[str, dict[str, Any]] = {
     "programs": {"paths": None, "digests": None},
     "runs": {
-        **{"unplaced": 0, "project": "", "priority": 0, "queues": ["gpu", "cpu"]},
+        **{"unplaced": 0, "held": False, "project": "", "priority": 0, "queues": ["gpu", "cpu"]},
         **{"kept": False, "deleted": False, "prompts_removed": False},
     },
     "proposals": {"fleet": ""},

@@ -153,7 +153,7 @@ _SET_RANKING = "UPDATE runs SET ranking = %(ranking)s WHERE id = %(run)s"
 _SET_LIMITS = """
     UPDATE runs SET generating = %(generating)s, evaluating = %(evaluating)s,
         generate_batch = %(generate_batch)s, evaluate_batch = %(evaluate_batch)s,
-        unplaced = %(unplaced)s
+        unplaced = %(unplaced)s, held = %(held)s
     WHERE id = %(run)s
 """
 _PLANNING = 0x65766F71

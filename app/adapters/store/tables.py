@@ -83,6 +83,7 @@ runs = Table(
     Column("in_process", Boolean, nullable=False, server_default="false"),
     Column("project", Text, nullable=False, server_default=""),
     Column("priority", Integer, nullable=False, server_default="0"),
+    Column("held", Boolean, nullable=False, server_default="false"),
     Column("queues", ARRAY(Text), nullable=False, server_default="{gpu,cpu}"),
     Column("ranking", Text, nullable=False, server_default="absolute"),
     Column("state", Text, nullable=False),

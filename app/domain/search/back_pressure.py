@@ -45,6 +45,7 @@ class InFlightLimits:
       evaluating: Proposals under evaluation beyond which nothing new is planned.
       generate_batch, evaluate_batch: Most proposals and most trials that one message names.
       unplaced: Proposals that would be planned, too, if the workers had places for them.
+      held: Whether a quota of its project lets the run plan nothing, so that it needs no worker.
     """
 
     generating: int
@@ -52,6 +53,7 @@ class InFlightLimits:
     generate_batch: int = 1
     evaluate_batch: int = 1
     unplaced: int = 0
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +185,7 @@ def sized(
     return replace(
         measured,
         unplaced=before.unplaced,
+        held=before.held,
         generating=caps.generating or measured.generating,
         evaluating=caps.evaluating or measured.evaluating,
     )

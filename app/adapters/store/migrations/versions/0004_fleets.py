@@ -14,6 +14,7 @@ _UP = (
     """
     ALTER TABLE runs ADD COLUMN project TEXT DEFAULT '' NOT NULL,
         ADD COLUMN priority INTEGER DEFAULT '0' NOT NULL,
+        ADD COLUMN held BOOLEAN DEFAULT false NOT NULL,
         ADD COLUMN queues TEXT[] DEFAULT '{gpu,cpu}' NOT NULL
     """,
     """
@@ -40,12 +41,14 @@ _UP = (
     """,
     "DROP VIEW demand",
     # As in 0003, with a row for each queue of a run, and the tag of a step.  What a run could plan
-    # beyond its places is divided among its queues of models.
+    # beyond its places is divided among its queues of models.  A run that a quota holds, and one
+    # without operators, plan nothing.
     """
     CREATE VIEW demand AS
     WITH going AS (
         SELECT id, unplaced, generate_batch, evaluate_batch, trials_at_once, queues,
-            proposals < budget AND tokens < coalesce(budget_tokens, 'infinity'::float8)
+            NOT held AND operators <> '{}' AND proposals < budget
+                AND tokens < coalesce(budget_tokens, 'infinity'::float8)
                 AND cost_usd < coalesce(budget_cost_usd, 'infinity') AS plans,
             NOT in_process AND extract(epoch FROM now() - created_at)
                 < coalesce(budget_wall_seconds, 'infinity') AS staffed
@@ -91,7 +94,10 @@ def downgrade() -> None:
     op.execute("DROP VIEW demand")
     op.execute("DROP TABLE project_days")
     op.execute("DROP TABLE projects")
-    op.execute("ALTER TABLE runs DROP COLUMN project, DROP COLUMN priority, DROP COLUMN queues")
+    op.execute(
+        "ALTER TABLE runs DROP COLUMN project, DROP COLUMN priority, DROP COLUMN held, "
+        "DROP COLUMN queues"
+    )
     op.execute("ALTER TABLE workers DROP COLUMN queues")
     op.execute("ALTER TABLE trials DROP COLUMN fleet")
     op.execute("ALTER TABLE proposals DROP COLUMN fleet")
