@@ -95,7 +95,7 @@ def _session_mib(growing: GrowingRun) -> float:
 def _notified(url: str) -> float:
     """Returns the milliseconds from a withdrawal to the last of the sessions that hear of it."""
     store = SqlStore(url, connections=2)
-    heard: list[float] = []
+    arrived: list[float] = []
     ready = threading.Barrier(SESSIONS + 1)
 
     def listen() -> None:
@@ -103,7 +103,7 @@ def _notified(url: str) -> float:
         next(notices)
         ready.wait()
         next(notices)
-        heard.append(time.monotonic())
+        arrived.append(time.monotonic())
 
     threads = [threading.Thread(target=listen) for _ in range(SESSIONS)]
     for thread in threads:
@@ -115,7 +115,7 @@ def _notified(url: str) -> float:
     for thread in threads:
         thread.join()
     store.close()
-    return round(1000 * (max(heard) - began), 1)
+    return round(1000 * (max(arrived) - began), 1)
 
 
 if __name__ == "__main__":

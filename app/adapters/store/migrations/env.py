@@ -12,14 +12,14 @@ _LOCK = 0x65766F72
 
 
 def _url() -> str:
-    told = (
+    given = (
         context.config.attributes.get("url")
         or os.environ.get("EVOQ_DATABASE_SESSION_URL")
         or os.environ.get("EVOQ_DATABASE_URL")
     )
-    if not told:
+    if not given:
         raise SystemExit("migrations: set EVOQ_DATABASE_URL to the database's address")
-    return str(told)
+    return str(given)
 
 
 def _migrate() -> None:
