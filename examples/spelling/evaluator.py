@@ -46,16 +46,29 @@ def expected(words, query, most=6):
     return (first + sorted((near & known) - {query}))[:most]
 
 
+def close_words(seed, most):
+    """Returns words that are near each other: each kind of edit leads from one to another."""
+    rng = random.Random(seed)
+    word = "".join(rng.sample("abcdefghijklmnopqrstuvwxyz", 5))
+    edits = {word, word[1:], word[:-1], word[:2] + "z" + word[3:], word + "y", "x" + word}
+    edits |= {word[1] + word[0] + word[2:], word[:3] + word[4] + word[3]}
+    return word, sorted(rng.sample(sorted(edits), most))
+
+
 def check(folder):
     words = vocabulary(1, 800)
-    asked = [*queries(words, 2, 30), "a", "zzzz", words[0] * 2]
-    given = load(folder).answers(words, asked)
-    if len(given) != len(asked):
-        return {"error": f"{len(given)} answers to {len(asked)} queries"}
-    pairs = zip(asked, given, strict=True)
-    wrong = [query for query, found in pairs if list(found) != expected(words, query)]
-    if wrong:
-        return {"error": f"{len(wrong)} of {len(asked)} answers are wrong, such as of {wrong[:1]}"}
+    cases = [(words, [*queries(words, 2, 30), "a", "zzzz", words[0] * 2])]
+    for seed in range(24):
+        word, near = close_words(seed, 2 + seed % 6)
+        cases.append((near, [word, *near]))
+    library = load(folder)
+    for known, asked in cases:
+        given = library.answers(known, asked)
+        if len(given) != len(asked):
+            return {"error": f"{len(given)} answers to {len(asked)} queries"}
+        for query, found in zip(asked, given, strict=True):
+            if list(found) != expected(known, query):
+                return {"error": f"the answer to {query!r} is wrong: {list(found)}"}
     return {"combined_score": 0.0}
 
 

@@ -65,13 +65,51 @@ def test_a_folder_is_measured_and_prompted_in_the_place_of_the_first_seed(
     first, changed, no_text = measured.json
     assert measured.code == 0
     assert first["failure"] is None
-    assert "answers are wrong" in changed["failure"]["detail"]
+    assert "is wrong" in changed["failure"]["detail"]
     assert "not a text in UTF-8" in no_text["failure"]["detail"]
     assert '"alphabet": "abc"' in prompted.json["user"]
     assert file.code == 2
     assert "have several files, and this is no folder" in file.err
     assert nothing.code == 2
     assert "no file of the folder evolves" in nothing.json["error"]["what"]
+
+
+@pytest.mark.parametrize(
+    ("path", "before", "after"),
+    [
+        ("edits.py", "yield word[:n] + word[n + 1 :]", "pass"),
+        ("edits.py", "yield word[:n] + letter + word[n + 1 :]", "pass"),
+        ("edits.py", "yield word[:n] + letter + word[n:]", "pass"),
+        ("edits.py", "yield word[:n] + word[n + 1] + word[n] + word[n + 2 :]", "pass"),
+        ("edits.py", "in range(len(word) + 1)", "in range(len(word))"),
+        ("edits.py", "in range(len(word) + 1)", "in range(1, len(word) + 1)"),
+        ("edits.py", "in range(len(word) - 1)", "in range(len(word) - 2)"),
+        ("edits.py", "in range(len(word) - 1)", "in range(1, len(word) - 1)"),
+        ("main.py", "[query] if query in table else []", "[]"),
+        ("main.py", "word != query and word in table", "word in table"),
+        ("main.py", "sorted(others)", "sorted(others)[::-1]"),
+        ("params.json", '"most": 6', '"most": 5'),
+        ("params.json", '"most": 6', '"most": 7'),
+    ],
+)
+def test_each_wrong_library_is_refused_before_its_speed_is_measured(
+    tmp_path: Path, path: str, before: str, after: str
+):
+    library = tmp_path / "library"
+    shutil.copytree(SPELLING / "library", library)
+    text = (library / path).read_text()
+    assert before in text
+    (library / path).write_text(text.replace(before, after, 1))
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import evaluator, sys; print(evaluator.check(sys.argv[1]))", library],
+        cwd=SPELLING,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert "is wrong" in done.stdout
 
 
 @pytest.mark.usefixtures("servers")
