@@ -156,13 +156,16 @@ def test_a_person_sees_what_is_in_flight_and_why(
     assert asdict(found)["generating"]["limit"] == found.generating.limit
 
 
-@pytest.mark.timing
-def test_a_person_sees_that_the_budget_keeps_places_free(ctx: Context, store: SqlStore) -> None:
+def test_a_person_sees_that_the_budget_keeps_places_free(
+    ctx: Context, store: SqlStore, database: str
+) -> None:
     run = started(ctx, QueueSettings(), budget=80)
     left = iter(range(40))
     assert isinstance(ctx.executor, InlineExecutor)
     ctx.executor.drain(table(ctx), lambda: next(left, None) is None)
-    steps.produce(ctx, run.id)
+    for _ in range(4):
+        stretch(database, run.id, 1.0)
+        steps.produce(ctx, run.id)
     with store.begin() as tx:
         backlog = tx.proposals.backlog(run.id)
         found = run_load(tx, tx.runs.get(run.id), backlog)
