@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SPELLING = EXAMPLES / "spelling"
 SIEVE = EXAMPLES / "prime_sieve"
 SEEDS = range(1, 7)
+CHECK = "import evaluator, sys; print(evaluator.check(sys.argv[1]))"
 
 
 def test_check_names_what_evolves_and_what_is_never_shown(evoq: Evoq, tmp_path: Path):
@@ -102,7 +103,12 @@ def test_each_wrong_library_is_refused_before_its_speed_is_measured(
     (library / path).write_text(text.replace(before, after, 1))
 
     done = subprocess.run(
-        [sys.executable, "-c", "import evaluator, sys; print(evaluator.check(sys.argv[1]))", library],
+        [
+            sys.executable,
+            "-c",
+            "import evaluator, sys; print(evaluator.check(sys.argv[1]))",
+            library,
+        ],
         cwd=SPELLING,
         capture_output=True,
         text=True,
