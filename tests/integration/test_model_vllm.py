@@ -34,7 +34,7 @@ from app.adapters.model.providers.vllm_engine import (
 )
 from app.adapters.store.sql import SqlStore
 from app.config.models import ModelSettings
-from app.domain.operator import Prompt
+from app.domain.operator import Prompt, ReplyForm
 from app.ports.protocols import Misconfigured, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
 from workers import lifecycle
@@ -43,9 +43,13 @@ from workers import lifecycle
 class Canned:
     """An engine that answers from a function, each sample alike; notes what it was asked."""
 
-    def __init__(self, answer: Callable[[str], str]) -> None:
+    def __init__(self, answer: Callable[[str], str], template: str = "") -> None:
         self.asked: list[EngineRequest] = []
         self._answer = answer
+        self._template = template
+
+    def template(self) -> str:
+        return self._template
 
     def submit(self, question: EngineRequest) -> "Future[GeneratedTexts]":
         self.asked.append(question)
@@ -65,6 +69,9 @@ class Batching:
         self._running = self._waiting = 0
         self._counting = threading.Lock()
         self._pool = ThreadPoolExecutor(places)
+
+    def template(self) -> str:
+        return ""
 
     def submit(self, question: EngineRequest) -> "Future[GeneratedTexts]":
         with self._counting:
@@ -125,6 +132,58 @@ def test_prompts_of_one_text_are_one_request_and_their_prompt_counts_once(model_
     assert [reply.prompt_tokens for reply in replies] == [10, 10, 0]
     assert [reply.cached_tokens for reply in replies] == [4, 4, 0]
     assert [reply.cost_usd for reply in replies] == [6.0, 6.0, 0.0]
+
+
+BOUND = ReplyForm("def f():\n", stops=("```",), ending="```", grammar="root ::= [a-z]+")
+
+
+def test_a_reply_goes_on_from_its_opening_and_keeps_to_its_grammar(model_loop: ModelLoop):
+    engine = Canned(str.upper, "{{ messages }}")
+    model = VllmModel(ModelSpec("tiny", base_url=IN_PROCESS), engine, model_loop)
+
+    [bound, free] = model.complete([Prompt("s", "a", form=BOUND), Prompt("s", "b")])
+
+    by_length = sorted(engine.asked, key=lambda request: len(request.messages))
+    assert bound.text == "def f():\nDEF F():\n```"
+    assert free.text == "B"
+    assert by_length[1].messages[-1] == {"role": "assistant", "content": "def f():\n"}
+    assert by_length[1].sampling["structured_outputs"] == {"grammar": "root ::= [a-z]+"}
+    assert by_length[1].sampling["stop"] == ["```"]
+    assert by_length[1].template == {
+        "continue_final_message": True,
+        "add_generation_prompt": False,
+    }
+    assert by_length[0].template == {"add_generation_prompt": True}
+    assert not {"structured_outputs", "stop"} & by_length[0].sampling.keys()
+
+
+@pytest.mark.parametrize("template", ["", "{% if enable_thinking %}<think>{% endif %}"])
+def test_a_model_that_may_think_or_has_no_template_is_not_bound(
+    model_loop: ModelLoop, template: str
+):
+    engine = Canned(str.upper, template)
+    model = VllmModel(ModelSpec("tiny", base_url=IN_PROCESS), engine, model_loop)
+
+    [reply] = model.complete([Prompt("s", "a", form=BOUND)])
+
+    assert reply.text == "A"
+    assert "stop" not in engine.asked[0].sampling
+
+
+def test_an_engine_that_refuses_a_bound_reply_is_asked_for_a_free_one(model_loop: ModelLoop):
+    def refuse_grammars(request: EngineRequest) -> "Future[GeneratedTexts]":
+        if "structured_outputs" in request.sampling:
+            raise Misconfigured("the vLLM engine refuses a request") from ValueError("no grammar")
+        return submit(request)
+
+    engine = Canned(str.upper, "{{ messages }}")
+    submit, engine.submit = engine.submit, refuse_grammars  # type: ignore[method-assign]
+    model = VllmModel(ModelSpec("tiny", base_url=IN_PROCESS), engine, model_loop)
+
+    replies = [model.complete([Prompt("s", text, form=BOUND)])[0] for text in ("a", "b")]
+
+    assert [reply.text for reply in replies] == ["A", "B"]
+    assert not any("stop" in request.sampling for request in engine.asked)
 
 
 def test_samples_and_runs_have_different_seeds(model_loop: ModelLoop):
@@ -355,6 +414,9 @@ def test_the_gate_receives_the_result_of_a_request_to_the_engine(fault: Unavaila
             await super().release(outcome)
 
     class Failing:
+        def template(self) -> str:
+            return ""
+
         def submit(self, question: EngineRequest) -> "Future[GeneratedTexts]":
             answer: Future[GeneratedTexts] = Future()
             answer.set_exception(fault)

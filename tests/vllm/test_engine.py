@@ -1,5 +1,6 @@
 """The provider `vllm` with the real engine inside this process."""
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -17,7 +18,7 @@ from app.adapters.model.providers.vllm_engine import (
     VllmEngine,
     VllmLaunch,
 )
-from app.domain.operator import Prompt
+from app.domain.operator import Prompt, ReplyForm
 from app.ports.protocols import Misconfigured, PromptTooLong, Unavailable
 from tests.contracts.language_model import LanguageModelContract, Serve
 from tests.vllm.engine_arguments import FRAGILE
@@ -117,6 +118,31 @@ def test_the_same_prompt_and_sample_are_answered_alike(engine: Steered, provider
 
     assert first.text == again.text != other.text
     assert first.parameters == again.parameters
+
+
+def test_a_reply_goes_on_from_its_opening_and_keeps_to_its_grammar(
+    engine: Steered, provider: Ask, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[EngineRequest] = []
+    real = engine.submit
+    monkeypatch.setattr(engine, "submit", lambda q: asked.append(q) or real(q))
+    form = ReplyForm("x = ", stops=(";",), ending=";\n", grammar='root ::= [0-9] [0-9] ";"')
+
+    replies = provider().complete([Prompt("s", "again", sample=n, form=form) for n in range(3)])
+
+    assert all(re.fullmatch(r"x = [0-9]{2};\n", reply.text) for reply in replies), replies
+    assert [request.messages[-1]["role"] for request in asked] == ["assistant"]
+
+
+def test_a_grammar_that_the_engine_cannot_read_leaves_the_reply_free(
+    provider: Ask, caplog: pytest.LogCaptureFixture
+):
+    form = ReplyForm(grammar="root ::= nowhere")
+
+    [reply] = provider().complete([Prompt("s", "again", form=form)])
+
+    assert reply.completion_tokens > 0
+    assert "takes no bound replies" in caplog.text
 
 
 def test_a_limit_on_tokens_is_kept_and_reported(engine: Steered, provider: Ask):

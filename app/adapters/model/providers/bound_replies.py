@@ -2,7 +2,8 @@
 
 The endpoint is asked for its own description, once, without a token, and not known by its name.
 vLLM and others publish the fields of a request (`openapi.json`); llama.cpp publishes the template
-of its model (`props`), and goes on from a last message of the assistant.
+of its model (`props`), and goes on from a last message of the assistant.  The engine of this
+process has the template of its model at hand.
 
 A model that thinks before it answers would be kept from thinking.  So a reply is bound where the
 template has no room for thoughts, else from the first reply on that had none.
@@ -14,7 +15,7 @@ Source: https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import openai
@@ -28,7 +29,8 @@ from app.domain.replies.reasoning import without_thoughts
 
 log = logging.getLogger(__name__)
 
-_GOES_ON = {"continue_final_message": True, "add_generation_prompt": False}
+GOES_ON = {"continue_final_message": True, "add_generation_prompt": False}
+"""Fields with which vLLM goes on from a last message of the assistant."""
 _THOUGHTS = "think"
 """Part of every template with room for thoughts: `<think>`, `enable_thinking`, `thinking`."""
 
@@ -61,9 +63,16 @@ async def continuation(client: AsyncOpenAI) -> Continuation | None:
     match await get_document(client, f"{root}/openapi.json"):
         case {"components": {"schemas": {"ChatCompletionRequest": {"properties": {**known}}}}}:
             grammar = _as_vllm if "structured_outputs" in known else None
-            goes_on = known.keys() >= _GOES_ON.keys()
-            return Continuation(_GOES_ON, grammar=grammar) if goes_on else None
+            goes_on = known.keys() >= GOES_ON.keys()
+            return Continuation(GOES_ON, grammar=grammar) if goes_on else None
     return None
+
+
+def engine_continuation(template: str) -> Continuation | None:
+    """Returns how the engine of this process goes on; None for a model without a template."""
+    if not template:
+        return None
+    return Continuation(GOES_ON, thinks=_THOUGHTS in template, grammar=_as_vllm)
 
 
 def _as_llama_cpp(grammar: str) -> Mapping[str, object]:
@@ -83,13 +92,20 @@ class BoundReplies:
         self._possible = spec.bind_replies and not spec.preset.needs_key
         self._known: Continuation | None = None
 
-    async def form(self, client: AsyncOpenAI, prompt: Prompt) -> ReplyForm | None:
-        """Returns the form to which the reply to a prompt is bound; None for a free reply."""
+    async def form(
+        self, ask: Callable[[], Awaitable[Continuation | None]], prompt: Prompt
+    ) -> ReplyForm | None:
+        """Returns the form to which the reply to a prompt is bound; None for a free reply.
+
+        Args:
+          ask: Asks the endpoint how it goes on; as `continuation` does.
+          prompt: What is asked.
+        """
         if prompt.form is None or not self._possible:
             return None
         if self._known is None:
             try:
-                self._known = await continuation(client)
+                self._known = await ask()
             except openai.APIConnectionError:
                 return None
             self._possible = self._known is not None
@@ -136,4 +152,4 @@ class BoundReplies:
     def give_up(self, message: str) -> None:
         """Binds no reply any more, and logs why."""
         self._possible = False
-        log.warning("%s takes no beginning of a reply: %s", self._spec.name, message)
+        log.warning("%s takes no bound replies: %s", self._spec.name, message)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from openai import AsyncOpenAI
 
-from app.adapters.model.providers.bound_replies import BoundReplies
+from app.adapters.model.providers.bound_replies import BoundReplies, continuation
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.refusals import shown
 from app.adapters.model.providers.spec import ModelSpec
@@ -91,7 +91,7 @@ class OpenAIWire:
             counted = {"stream_options": {"include_usage": True}}
             uncounted = "stream_options" in self._unsupported
             body = {"stream": True, **({} if uncounted else counted), **body}
-        form = await self._bound.form(client, first)
+        form = await self._bound.form(lambda: continuation(client), first)
         if form is not None:
             body = self._bound.body(body, messages(spec, first), form)
         return WireRequest(body, form)

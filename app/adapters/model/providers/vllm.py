@@ -2,11 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
 from app.adapters.model.congestion.gate import Ended, RequestResult
+from app.adapters.model.providers.bound_replies import (
+    GOES_ON,
+    BoundReplies,
+    Continuation,
+    engine_continuation,
+)
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.event_loop import ModelLoop
 from app.adapters.model.providers.longest_prompt import LongestPrompt
@@ -17,19 +23,21 @@ from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.model.providers.streamed_reply import Answer, AnswerChoice, TokenUsage
 from app.adapters.model.providers.vllm_engine import EngineRequest, GeneratedTexts
 from app.adapters.model.providers.wire import batches, completions, seed_of, shaping
-from app.domain.operator import Completion, Prompt
-from app.ports.protocols import NEVER, Misconfigured, Stop, Unavailable
+from app.domain.operator import Completion, Prompt, ReplyForm
+from app.ports.protocols import NEVER, Misconfigured, PromptTooLong, Stop, Unavailable
 
 _REFUSED = 400
 """Status with which vLLM's server refuses what its engine refuses."""
 _REFUSES = "refuses a request"
 """Part of the engine's message about a request, and of none about its start."""
-_SAMPLING = ("max_tokens", "temperature", "top_p", "seed", "n")
+_SAMPLING = ("max_tokens", "temperature", "top_p", "seed", "n", "stop", "structured_outputs")
 """Fields of a chat request that are fields of vLLM's SamplingParams."""
 
 
 class GenerationEngine(Protocol):
-    """The engine of the process; see `VllmEngine.submit`."""
+    """The engine of the process; see `VllmEngine`."""
+
+    def template(self) -> str: ...
 
     def submit(self, request: EngineRequest) -> "Future[GeneratedTexts]": ...
 
@@ -57,6 +65,7 @@ class VllmModel:
         self._model_loop = model_loop
         self._seed = seed
         self._longest = LongestPrompt(spec)
+        self._bound = BoundReplies(spec)
 
     @property
     def name(self) -> str:
@@ -90,16 +99,27 @@ class VllmModel:
         return merged(alike, await partial_results(parts))
 
     async def _batch(self, prompts: Sequence[Prompt]) -> list[Completion]:
-        body = self._body(prompts[0], len(prompts))
-        sampling = {name: body[name] for name in _SAMPLING if name in body}
-        sampling |= self._spec.extra_body
+        form = await self._bound.form(self._continuation, prompts[0])
+        try:
+            return await self._ask(prompts, form)
+        except PromptTooLong:
+            raise
+        except Misconfigured as error:
+            if form is None or _REFUSES not in str(error):
+                raise
+            self._bound.give_up(str(error.__cause__))
+            return await self._ask(prompts, None)
+
+    async def _continuation(self) -> Continuation | None:
+        return engine_continuation(self._engine.template())
+
+    async def _ask(self, prompts: Sequence[Prompt], form: ReplyForm | None) -> list[Completion]:
+        request = self._request(prompts, form)
         await self._acquire(len(prompts))
         began, ended = time.monotonic(), Ended.LEFT
         try:
             async with asyncio.timeout(self._spec.deadline_seconds):
-                request = EngineRequest(messages(self._spec, prompts[0]), sampling)
-                submitted = self._engine.submit(request)
-                generated = await asyncio.wrap_future(submitted)
+                generated = await asyncio.wrap_future(self._engine.submit(request))
             ended = Ended.ANSWERED
         except TimeoutError as error:
             ended = Ended.TIMED_OUT
@@ -119,16 +139,27 @@ class VllmModel:
             seconds = time.monotonic() - began
             result = RequestResult(ended, seconds, samples=len(prompts))
             await self._model_loop.gate(self._spec).release(result)
-        cached = min(generated.prompt_tokens, generated.cached_tokens)
-        written = sum(each.tokens for each in generated.choices)
-        answer = Answer(
-            tuple(
-                AnswerChoice(each.text, each.finish, tokens=each.tokens)
-                for each in generated.choices
-            ),
-            TokenUsage(generated.prompt_tokens, cached, written),
-        )
+        answer = _answer(generated)
+        if form is not None:
+            answer = self._bound.whole(answer, form)
         return completions(self._spec, prompts, answer, seconds, self.parameters)
+
+    def _request(self, prompts: Sequence[Prompt], form: ReplyForm | None) -> EngineRequest:
+        chat, body = messages(self._spec, prompts[0]), self._body(prompts[0], len(prompts))
+        if form is None:
+            return EngineRequest(chat, self._sampling(body))
+        bound = self._bound.body(body, chat, form)
+        if not form.opening:
+            return EngineRequest(chat, self._sampling(bound))
+        opened = [*chat, {"role": "assistant", "content": form.opening}]
+        return EngineRequest(opened, self._sampling(bound), GOES_ON)
+
+    def _sampling(self, body: Mapping[str, object]) -> dict[str, object]:
+        return {
+            name: value
+            for name, value in body.items()
+            if name in _SAMPLING or name in self._spec.extra_body
+        }
 
     async def _acquire(self, samples: int) -> None:
         try:
@@ -143,3 +174,14 @@ class VllmModel:
     def _body(self, prompt: Prompt, samples: int) -> dict[str, object]:
         seed = seed_of(self._seed, prompt)
         return chat_request(self._spec, prompt, seed, samples=samples)
+
+
+def _answer(generated: GeneratedTexts) -> Answer:
+    cached = min(generated.prompt_tokens, generated.cached_tokens)
+    written = sum(each.tokens for each in generated.choices)
+    return Answer(
+        tuple(
+            AnswerChoice(each.text, each.finish, tokens=each.tokens) for each in generated.choices
+        ),
+        TokenUsage(generated.prompt_tokens, cached, written),
+    )

@@ -9,7 +9,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -55,10 +55,12 @@ class EngineRequest:
     Attributes:
       messages: As of the chat protocol.
       sampling: Fields of vLLM's SamplingParams.
+      template: Arguments of the model's chat template.
     """
 
-    messages: Sequence[dict[str, str]]
-    sampling: dict[str, object] = field(default_factory=dict)
+    messages: Sequence[Mapping[str, str]]
+    sampling: Mapping[str, object] = field(default_factory=dict)
+    template: Mapping[str, object] = field(default_factory=lambda: {"add_generation_prompt": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,11 @@ class LoadedModel(Protocol):
     @property
     def load(self) -> str:
         """Its load, in words."""
+        ...
+
+    @property
+    def template(self) -> str:
+        """Its chat template; "" without one."""
         ...
 
     def queue(self) -> EngineQueue: ...
@@ -125,6 +132,7 @@ class VllmEngine:
         self._building: asyncio.Lock | None = None
         self._orphans = Orphans()
         self._rebuilt: list[float] = []
+        self._template = ""
         self._given_up = ""
 
     def serves(self, name: str) -> bool:
@@ -174,9 +182,17 @@ class VllmEngine:
         Raises:
           Unavailable: The engine is not loaded, or was ended.
         """
-        if self._loop is None:
-            raise Unavailable(self._given_up or "the vLLM engine of this worker is not loaded")
-        return asyncio.run_coroutine_threadsafe(self._answer(request), self._loop)
+        loop = self._running()
+        return asyncio.run_coroutine_threadsafe(self._answer(request), loop)
+
+    def template(self) -> str:
+        """Returns the chat template of the model; "" where it has none.
+
+        Raises:
+          Unavailable: The engine is not loaded, or was ended.
+        """
+        self._running()
+        return self._template
 
     def queue(self) -> EngineQueue | None:
         """Returns the engine's queue by its own gauges; None without an engine."""
@@ -200,6 +216,11 @@ class VllmEngine:
             ending = asyncio.run_coroutine_threadsafe(self._end(), loop)
             if _done(ending, _CLOSE_SECONDS) and self._thread is not None:
                 _stop(loop, self._thread)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            raise Unavailable(self._given_up or "the vLLM engine of this worker is not loaded")
+        return self._loop
 
     async def _answer(self, request: EngineRequest) -> GeneratedTexts:
         return await (await self._alive()).generate(request)
@@ -238,6 +259,7 @@ class VllmEngine:
         self._building = self._building or asyncio.Lock()
         with self._orphans.adopted():
             self._engine = _load(self.launch)
+        self._template = self._engine.template
 
     async def _end(self) -> None:
         engine, self._engine = self._engine, None

@@ -55,6 +55,10 @@ class LoadedVllm:
             f"{config.model_config.max_model_len} tokens each"
         )
 
+    @property
+    def template(self) -> str:
+        return str(getattr(self.engine.get_tokenizer(), "chat_template", None) or "")
+
     def queue(self) -> EngineQueue:
         """Returns the queue by vLLM's own gauges."""
         return EngineQueue(int(_gauge(RUNNING)), int(_gauge(WAITING)))
@@ -81,7 +85,7 @@ class LoadedVllm:
 
     async def _generate(self, request: EngineRequest) -> GeneratedTexts:
         engine, last = self.engine, None
-        shape = ChatParams(chat_template_kwargs={"add_generation_prompt": True})
+        shape = ChatParams(chat_template_kwargs=dict(request.template))
         _, [rendered] = await engine.renderer.render_chat_async([list(request.messages)], shape)
         async for output in engine.generate(rendered, sampling(request), uuid.uuid4().hex):
             last = output
