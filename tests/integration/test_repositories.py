@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SPELLING = EXAMPLES / "spelling"
 SIEVE = EXAMPLES / "prime_sieve"
 SEEDS = range(1, 7)
-CHECK = "import evaluator, sys; print(evaluator.check(sys.argv[1]))"
+CHECK = "import evaluator, sys; print(evaluator.wrong_answer(evaluator.load(sys.argv[1])))"
 
 
 def test_check_names_what_evolves_and_what_is_never_shown(evoq: Evoq, tmp_path: Path):
@@ -66,7 +66,7 @@ def test_a_folder_is_measured_and_prompted_in_the_place_of_the_first_seed(
     first, changed, no_text = measured.json
     assert measured.code == 0
     assert first["failure"] is None
-    assert "is wrong" in changed["failure"]["detail"]
+    assert "test_a_known_word_comes_first fails" in changed["failure"]["detail"]
     assert "not a text in UTF-8" in no_text["failure"]["detail"]
     assert '"alphabet": "abc"' in prompted.json["user"]
     assert file.code == 2
@@ -103,12 +103,7 @@ def test_each_wrong_library_is_refused_before_its_speed_is_measured(
     (library / path).write_text(text.replace(before, after, 1))
 
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import evaluator, sys; print(evaluator.check(sys.argv[1]))",
-            library,
-        ],
+        [sys.executable, "-c", CHECK, library],
         cwd=SPELLING,
         capture_output=True,
         text=True,
