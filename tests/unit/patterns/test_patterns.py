@@ -142,15 +142,43 @@ def test_speculate_commits_nothing_where_nobody_succeeds(base: Path):
     )
 
 
-def test_a_candidate_that_takes_longer_than_the_time_out_is_ended(base: Path, tmp_path: Path):
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        lambda late: Speculate([late, late], timeout=0.2),
+        lambda late: Speculate([late, late], first_wins=False, timeout=0.2),
+        lambda late: BestOfN([late, late], timeout=0.2),
+        lambda late: TreeOfThoughts([late, late], timeout=0.2),
+        lambda late: BeamSearch([late, late], timeout=0.2),
+        lambda late: Tournament([late, late], lambda first, second: 0, timeout=0.2),
+        lambda late: Cascaded(lambda path, errors: late(path), fan_out=(2,), timeout=0.2),
+        lambda late: Reflexion(lambda path, *_: late(path), max_retries=2, timeout=0.2),
+    ],
+    ids=["first", "all", "best of n", "tree", "beam", "tournament", "cascaded", "reflexion"],
+)
+def test_a_candidate_of_any_pattern_that_takes_longer_than_the_time_out_is_ended(
+    base: Path, tmp_path: Path, pattern: Callable[[Candidate], Speculate]
+):
     signs = tmp_path / "signs"
     signs.mkdir()
 
-    outcome = BestOfN([hanging(signs), hanging(signs)], timeout=0.2)(base)
+    outcome = pattern(hanging(signs))(base)
 
     assert [type(result.exception) for result in outcome.all_results] == [TimeoutError] * 2
     assert outcome.all_results[0].error == "no end within 0.2 s"
+    assert (outcome.winner, outcome.committed) == (None, False)
     assert alive(signs) == []
+
+
+def test_what_a_pattern_is_not_given_is_as_in_branchcontext():
+    tree, beam = TreeOfThoughts([]), BeamSearch([])
+
+    assert Speculate([]).first_wins
+    assert BestOfN([]).commit
+    assert Reflexion(add("x")).max_retries == 3
+    assert Cascaded(add("x")).fan_out == (1, 2, 4)
+    assert (tree.max_depth, beam.beam_width, beam.max_depth) == (1, 3, 2)
+    assert tree.timeout is tree.max_parallel is None
 
 
 def test_max_parallel_bounds_the_candidates_at_work(base: Path, tmp_path: Path):

@@ -19,7 +19,15 @@ from hypothesis import strategies as st
 from app.adapters import locked_folders
 from app.adapters.snapshots import PathState, differing
 from app.patterns import storage as storage_module
-from app.patterns.errors import BranchStaleError, ConflictError, MountError
+from app.patterns.errors import (
+    BranchError,
+    BranchingError,
+    BranchStaleError,
+    CommitError,
+    ConflictError,
+    MountError,
+    ProcessBranchError,
+)
 from app.patterns.storage import Storage, choose
 from app.patterns.workspace import Workspace
 
@@ -270,6 +278,30 @@ def test_an_error_in_a_with_statement_aborts_the_branch(base: Path):
 
         assert branch.state == "aborted"
         assert (base / "changed.txt").read_text() == "old"
+
+
+def test_a_branch_whose_end_is_the_callers_stays_open_and_ends_once(base: Path):
+    with Workspace(base) as workspace:
+        branch = workspace.branch(on_success=None, on_error=None)
+        with pytest.raises(IsADirectoryError), branch:
+            (branch.path / "sub").write_text("new")
+        with branch:
+            (branch.path / "changed.txt").write_text("new")
+        assert (branch.state, (base / "changed.txt").read_text()) == ("open", "old")
+
+        branch.commit()
+        branch.commit()
+        branch.abort()
+
+        assert (branch.state, (base / "changed.txt").read_text()) == ("committed", "new")
+
+
+def test_an_error_is_of_the_kinds_of_branchcontext():
+    assert issubclass(ConflictError, CommitError)
+    assert issubclass(CommitError, BranchError)
+    assert issubclass(BranchStaleError, BranchError)
+    kinds = BranchError, MountError, ProcessBranchError
+    assert all(issubclass(kind, BranchingError) for kind in kinds)
 
 
 def test_nothing_is_left_beside_a_folder_whose_workspaces_are_closed(on_each_storage: Open):
