@@ -129,6 +129,13 @@ def test_beat_ticks_for_every_run_and_needs_no_writable_folder(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["beat.log", "double", "worker.log"]
 
 
+def test_runs_are_planned_every_half_second_and_a_late_tick_is_dropped() -> None:
+    ticks = configuration({"EVOQ_REDIS_URL": "redis://127.0.0.1:1/0"})["beat_schedule"]
+    seconds = {name: tick["schedule"].run_every.total_seconds() for name, tick in ticks.items()}
+    assert seconds == {"produce": 0.5, "reap": 5.0, "sweep": 60.0}
+    assert ticks["produce"]["options"] == {"expires": 1.0}
+
+
 def test_beat_ticks_slowly_while_no_run_is_running(valkey: str, broker: redis.Redis) -> None:
     queue = client(valkey)
     tick = Tick(PRODUCE_SECONDS, app=queue)

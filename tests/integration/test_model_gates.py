@@ -493,6 +493,8 @@ def test_settings_become_bounds() -> None:
     assert bounds(ModelSpec("m"), None) == Bounds(1, 32, 128)
     assert bounds(ModelSpec("m", max_in_flight=8), None) == Bounds(1, 8, 8)
     assert bounds(ModelSpec("m", target_in_flight=64), None) == Bounds(1, 64, 128)
+    modal = ModelSpec("m", target_in_flight=18, max_in_flight=90)
+    assert bounds(modal, None) == Bounds(1, 18, 90)
     assert bounds(ModelSpec("m", min_in_flight=50, target_in_flight=64), 10) == Bounds(10, 10, 10)
     [asked] = ModelSettings(model="m", parallel_generations=7, min_in_flight=2).models_of()
     assert (asked.parallel_generations, asked.min_in_flight) == (7, 2)

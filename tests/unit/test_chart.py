@@ -248,6 +248,11 @@ def test_keda_scales_fleets_on_the_demand_of_their_tags(everything: list[Manifes
         ],
     }
     assert {spec["minReplicaCount"] for spec in scaled.values()} == {0}
+    assert {name: spec["maxReplicaCount"] for name, spec in scaled.items()} == {
+        "gpu": 3,
+        "big": 9,
+        "vllm": 4,
+    }
     assert [name for name, replicas in fixed.items() if replicas is None] == ["gpu", "big", "vllm"]
     assert fixed["cpu"] == 0
 
