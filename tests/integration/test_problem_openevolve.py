@@ -84,7 +84,7 @@ def test_a_dict_of_metrics_is_an_evaluation(evaluate):
         IMPORTING + "def evaluate(path):\n    return {'combined_score': program_of(path).f(2)}\n"
     )
 
-    assert score(evaluation) == 3.0
+    assert (score(evaluation), evaluation.artifacts) == (3.0, {})
     assert evaluation.verified
     assert evaluation.wall_seconds > 0
 
