@@ -21,6 +21,7 @@ from app.client.measuring import (
     open_sandbox,
     validating,
 )
+from app.client.noise import Noise, measure_noise
 from app.client.protections import protection_lines
 from app.client.requirements import Unchangeable, unchangeable
 from app.client.setting_layers import load_problem, named_problem, read_layers
@@ -63,7 +64,9 @@ def check(
     compare = compare and comparable(loaded)
     with open_sandbox(resolution.settings.sandbox, screen) as sandbox:
         tried = _try(loaded, sandbox, compare=compare)
-    notices = [*loaded.notices, *resolution.notices, *tried.notices]
+        noise = measure_noise(loaded, sandbox, tried.seeds[0])
+    noisy = _noisy(noise, resolution.settings) if noise else []
+    notices = [*loaded.notices, *resolution.notices, *tried.notices, *noisy]
     unchanging = unchangeable(loaded, layers) if tried.measured_any else None
     files = _files_of(loaded, resolution.settings)
     usable = tried.measured_any
@@ -73,6 +76,7 @@ def check(
         **tried.document(),
         "references": list(loaded.references),
         "modes_compared": compare,
+        "measured_again": list(noise.measured) if noise else [],
         "usable": usable,
         "needs": f"{unchanging.reason} {unchanging.remedy}" if unchanging else "",
     }
@@ -190,6 +194,18 @@ def _expensive(counted: Calls, cost: Overhead) -> list[str]:
         f"Guarded mode adds about {added:.1f} s to an evaluation, for {counted.calls} calls of the "
         f"program: `--set sandbox.mode=compatible` leaves them out, and labels every score "
         f"unverified; or let a call do more, as a whole list at once."
+    ]
+
+
+def _noisy(noise: Noise, settings: RunSettings) -> list[str]:
+    """Returns a notice where one measurement of a program says little."""
+    if settings.search.measurements > 1 or not noise.notable:
+        return []
+    values = ", ".join(f"{value:.4g}" for value in noise.measured)
+    return [
+        f"The fitness of the first seed differs from one measurement to the next: {values} "
+        f"(standard deviation {noise.deviation:.2g}), which hides smaller improvements. Let the "
+        f"evaluator average over more, or `--set search.measurements=5`."
     ]
 
 

@@ -36,6 +36,51 @@ def test_check_reports_the_problem_the_results_of_its_seeds_both_modes_and_the_o
     assert 0.0 < document["overhead"]["boot_seconds"] < 60.0
 
 
+NOISY = """
+import random
+
+def evaluate_stage1(program_path):
+    return {"combined_score": 1.0}
+
+def evaluate_stage2(program_path):
+    return {"combined_score": 1.0 + random.random()}
+
+def evaluate(program_path):
+    return evaluate_stage2(program_path)
+"""
+
+
+def test_check_measures_a_seed_again_and_says_how_far_its_fitness_differs(
+    evoq: Evoq, tmp_path: Path
+):
+    noisy = problem_folder(tmp_path / "noisy", evaluator=NOISY)
+    still = problem_folder(tmp_path / "still")
+
+    differing = evoq("check", noisy)
+    averaged = evoq("check", noisy, "--set", "search.measurements=3")
+    alike = evoq("check", still)
+
+    values = evoq("check", noisy, "--json").json["measured_again"]
+    assert len(set(values)) == len(values) == 5
+    assert all(1.0 <= value <= 2.0 for value in values)
+    assert "differs from one measurement to the next" in differing.err
+    assert f"{values[1]:.4g}" in differing.err, "a measurement is repeatable"
+    assert "differs" not in averaged.err + alike.err
+    assert set(evoq("check", still, "--json").json["measured_again"]) == {-6.5}
+
+
+def test_a_seed_that_fails_or_takes_long_is_not_measured_again(
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    failing = EVALUATOR.replace("return", "raise ValueError('seven')  #", 1)
+    broken = problem_folder(tmp_path / "broken", evaluator=failing)
+    folder = problem_folder(tmp_path / "problem")
+    monkeypatch.setattr("app.client.noise._SECONDS", 0.0)
+
+    assert evoq("check", broken, "--json").json["measured_again"] == []
+    assert evoq("check", folder, "--json").json["measured_again"] == []
+
+
 def test_a_failure_names_the_stage_that_it_happened_in(evoq: Evoq, tmp_path: Path):
     broken = STAGED.replace("return evaluate(program_path)", "raise ValueError('seven')")
 
