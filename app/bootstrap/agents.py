@@ -72,7 +72,7 @@ def agents(
             partial(_price, spec),
             partial(_tried, of_run, sandbox, run) if of_run.players == 1 and agent.tries else None,
             partial(_tokens_left, store, run.id),
-            of_run.edit.remove,
+            of_run.edit,
         )
 
     return agent_of

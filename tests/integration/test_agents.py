@@ -250,6 +250,34 @@ for _ in range(3):
     assert "may measure 2 drafts" in reply.text
 
 
+def test_a_draft_has_the_new_files_that_a_child_may_have() -> None:
+    script = """import os, subprocess
+def draft():
+    print(subprocess.run(["evoq", "try"], capture_output=True, text=True).stdout)
+open("src/c.py", "w").write("z = 1\\n")
+open("notes.txt", "w").write("mine")
+os.symlink("/etc/passwd", "src/d.py")
+os.unlink("src/b.py")
+draft()
+open("src/e.py", "w").write("z = 2\\n")
+draft()
+"""
+    seen: list[Program] = []
+
+    def measure(program: Program) -> Mapping[str, Any]:
+        seen.append(program)
+        return {"fitness": 4.5}
+
+    rules = replace(RULES, new_files=1, remove=True)
+    reply = completed(replace(model(script), try_program=measure, rules=rules))
+    refused = completed(replace(model(script), try_program=measure, rules=RULES))
+
+    [draft] = seen
+    assert {file.path for file in draft.files} == {"params.json", "src/a.py", "src/c.py"}
+    assert "The agent added src/c.py, src/e.py, and a child may add 1 files" in reply.text
+    assert "The agent added src/c.py, and a child may add no files" in refused.text
+
+
 def test_an_agent_can_be_stopped() -> None:
     stop = Withdrawal()
     timer = threading.Timer(1.0, stop.ask)

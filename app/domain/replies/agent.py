@@ -11,6 +11,7 @@ from app.domain.program import Program
 from app.domain.replies.agent_files import agent_files
 from app.domain.replies.children import Describe, as_child, with_changes
 from app.domain.replies.paths import without_files
+from app.domain.source.edits import summary
 from app.domain.source.globs import matches
 
 OVERDUE = "agent_ended"
@@ -49,11 +50,7 @@ def agent_log(reply: str) -> str:
 
 
 def read_agent(reply: Completion, parent: Program, rules: EditRules, describe: Describe) -> Child:
-    """Returns the child that an agent left, of its changes to files that evolve.
-
-    Other files that it changed are left out.  Files that it removed stay as they are where a child
-    may not be without them.
-    """
+    """Returns the child of an agent's reply; see `child_of_files`."""
     text, _, document = reply.text.rpartition(_MARK)
     if reply.finish == OVERDUE:
         return Failure(FailureKind.NO_CODE, f"The agent was ended: {_shown(text)}")
@@ -61,6 +58,24 @@ def read_agent(reply: Completion, parent: Program, rules: EditRules, describe: D
         left = LeftFiles(**json.loads(document))
     except (ValueError, TypeError):
         return Failure(FailureKind.NO_CODE, f"The agent left no files: {_shown(text)}")
+    return child_of_files(left, parent, rules, describe, text)
+
+
+def child_of_files(
+    left: LeftFiles, parent: Program, rules: EditRules, describe: Describe = summary, text: str = ""
+) -> Child:
+    """Returns the child that an agent left, of its changes to files that evolve.
+
+    Other files that it changed are left out.  Files that it removed stay as they are where a child
+    may not be without them.
+
+    Args:
+      left: The files.
+      parent: The program that the agent found.
+      rules: The changes that it may make.
+      describe: Describes edits in prose.
+      text: How the agent ended, and what it printed; "" while it works.
+    """
     if not parent.path:
         return _one_file(left, parent, rules, describe, text)
     known = {file.path for file in parent.files}

@@ -27,6 +27,11 @@ def inside(path: str) -> bool:
     return path.isprintable() and not any(part in _NO_PLACE for part in parts)
 
 
+def expression(patterns: Iterable[str]) -> str:
+    """Returns a regular expression of the paths that match one of the patterns."""
+    return "|".join(_expression(pattern).pattern for pattern in patterns)
+
+
 @cache
 def _expression(pattern: str) -> re.Pattern[str]:
     parts = re.split(r"(\*\*/|/\*\*$|\*|\?)", pattern)

@@ -18,6 +18,7 @@ from app.adapters.snapshots import (
     write_files,
 )
 from app.domain.replies.agent import LeftFiles
+from app.domain.source.globs import expression
 
 FOLDER = "repository"
 TASK = "TASK.md"
@@ -34,20 +35,21 @@ _TRY = f'''\
 
 import json
 import os
+import re
 import sys
 import urllib.error
 import urllib.request
 
 if sys.argv[1:] != ["try"]:
     sys.exit("usage: evoq try")
-paths = {{paths!r}}
+os.chdir({{folder!r}})
 files = {{{{}}}}
-for path in paths:
-    try:
-        with open(os.path.join({{folder!r}}, path), encoding="utf-8") as file:
-            files[path] = file.read()
-    except FileNotFoundError:
-        continue
+for folder, _, names in os.walk("."):
+    for path in (os.path.normpath(os.path.join(folder, name)) for name in names):
+        if path in {{paths!r}} or re.fullmatch({{evolve!r}}, path):
+            if os.path.isfile(path) and not os.path.islink(path):
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    files[path] = file.read()
 body = json.dumps({{{{"files": files}}}}).encode()
 address = os.environ["EVOQ_ADDRESS"] + {TRY!r}
 request = urllib.request.Request(address, body, {{{{"Content-Type": "application/json"}}}})
@@ -80,12 +82,13 @@ class AgentBranch:
     def task(self) -> Path:
         return self.home / TASK
 
-    def make(self, task: str, evolving: tuple[str, ...]) -> Snapshot:
+    def make(self, task: str, evolving: tuple[str, ...], patterns: tuple[str, ...]) -> Snapshot:
         """Writes the files, the task, and the command `evoq try`; returns what the files are.
 
         Args:
           task: The text of the task.
           evolving: Paths of the files that are measured.
+          patterns: Of the paths at which further files are.
         """
         for name in (FOLDER, _OWN, _TOOLS):
             (self.home / name).mkdir()
@@ -93,7 +96,8 @@ class AgentBranch:
         self.task.write_text(task, encoding="utf-8", errors="replace")
         python = os.path.realpath(sys.executable)
         tool = self.home / _TOOLS / "evoq"
-        tool.write_text(_TRY.format(python=python, paths=evolving, folder=str(self.folder)))
+        measured = {"paths": evolving, "evolve": expression(patterns)}
+        tool.write_text(_TRY.format(python=python, folder=str(self.folder), **measured))
         tool.chmod(0o755)
         return snapshot(self.folder)
 

@@ -21,10 +21,11 @@ from app.adapters.isolated import (
 from app.adapters.locked_folders import LockedFolder
 from app.adapters.model.agents.branch import AgentBranch
 from app.adapters.model.agents.proxy import Account, AgentProxy, TryProgram, Upstream
+from app.domain.evaluation import Failure, FailureKind
 from app.domain.operator import Completion, Prompt
-from app.domain.problem import EvaluatorBroken
+from app.domain.problem import EditRules, EvaluatorBroken
 from app.domain.program import Program
-from app.domain.replies.agent import OVERDUE, LeftFiles, agent_reply
+from app.domain.replies.agent import OVERDUE, LeftFiles, agent_reply, child_of_files
 from app.domain.replies.agent_files import agent_files
 from app.domain.secrets import redacted
 from app.ports.protocols import NEVER, Misconfigured, Stop, Stopped, Unavailable
@@ -80,7 +81,7 @@ class AgentModel:
       price: US dollars of so many tokens of prompts and of replies; None where it is not known.
       try_program: Measures a draft; None where that cannot be done here.
       tokens_left: Returns how many tokens the run's budget has left; None for any number.
-      removing: Whether a child may be without files of its parent.
+      rules: The changes that a draft may make to the program.
     """
 
     agent: AgentCommand
@@ -90,7 +91,7 @@ class AgentModel:
     price: Callable[[int, int], float | None] = lambda prompt, completion: None  # noqa: ARG005
     try_program: Callable[[Program], Mapping[str, Any]] | None = None
     tokens_left: Callable[[], int | None] = lambda: None
-    removing: bool = False
+    rules: EditRules = field(default_factory=EditRules)
 
     @property
     def name(self) -> str:
@@ -137,7 +138,7 @@ class AgentModel:
             raise Unavailable(f"the folder of an agent cannot be made: {error}") from error
         try:
             branch = AgentBranch(Path(home.folder), {**self.fixed, **own})
-            before = branch.make(self._task(prompt), tuple(own))
+            before = branch.make(self._task(prompt), tuple(own), self.rules.evolve)
             output, begun = Tail(_OUTPUT_BYTES), time.monotonic()
             try:
                 status = self._work(prompt, program, branch, account, output, stop)
@@ -244,20 +245,17 @@ class AgentModel:
 
         def measure(files: Mapping[str, str]) -> Mapping[str, Any]:
             assert self.try_program is not None
+            removed = tuple(file.path for file in agent_files(program) if file.path not in files)
+            child = child_of_files(LeftFiles(files, removed), program, self.rules)
+            if isinstance(child, Failure) and child.kind is not FailureKind.UNCHANGED:
+                return {"error": child.detail}
             number = next(numbers)
             if number > self.agent.tries:
                 return {"error": f"a proposal may measure {self.agent.tries} drafts"}
-            if program.path:
-                paths = {file.path for file in program.files}
-                kept = () if self.removing and files else program.files
-                draft = Program.of_files(
-                    {file.path: file.source for file in kept}
-                    | {path: text for path, text in files.items() if path in paths}
-                )
-            else:
-                draft = program.changed(next(iter(files.values()), program.source))
             try:
-                measured = self.try_program(draft)
+                measured = self.try_program(
+                    program if isinstance(child, Failure) else child.program
+                )
             except (Unavailable, EvaluatorBroken) as error:
                 return {"error": f"drafts cannot be measured here: {error}"}
             return {**measured, "tries_left": self.agent.tries - number}
