@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
-from app.cli.commands import COMMANDS
+from app.cli.commands import COMMANDS, imported
 from app.cli.interruption import leave_terminal
 from app.cli.output import FAILED, USAGE_ERROR, WRONG_USAGE, ErrorReport, Screen, print_error
 from app.logs import filter_secrets
@@ -36,21 +36,39 @@ def application(name: str = "") -> typer.Typer:
     Args:
       name: The command; where there is none of that name, the list.
     """
-    line = typer.Typer(
+    line = _group(evoq, {})
+    if name not in COMMANDS:
+        for each, listed in COMMANDS.items():
+            line.command(each, help=listed.help)(_listed)
+        return line
+    listed = COMMANDS[name]
+    command = imported(listed.place)
+    if listed.below:
+        line.add_typer(_group(command, imported(listed.below)()), name=name)
+    else:
+        _add(line, name, command)
+    return line
+
+
+def _group(
+    named: Callable[..., object], commands: Mapping[str, Callable[..., object]]
+) -> typer.Typer:
+    """Returns commands below a word, whose help is the docstring of `named`."""
+    group = typer.Typer(
         name=NAME,
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )
-    line.callback(help=_help(evoq), epilog=_examples(evoq))(evoq)
-    if name in COMMANDS:
-        command = COMMANDS[name].function()
-        line.command(name, help=_help(command), epilog=_examples(command))(command)
-        return line
-    for each, listed in COMMANDS.items():
-        line.command(each, help=listed.help)(_listed)
-    return line
+    group.callback(help=_help(named), epilog=_examples(named))(named)
+    for name, command in commands.items():
+        _add(group, name, command)
+    return group
+
+
+def _add(group: typer.Typer, name: str, command: Callable[..., object]) -> None:
+    group.command(name, help=_help(command), epilog=_examples(command))(command)
 
 
 def _listed() -> None:
@@ -83,7 +101,7 @@ def evoq(
     """
 
 
-def _help(command: Callable[..., int | None]) -> str:
+def _help(command: Callable[..., object]) -> str:
     """Returns a command's docstring without its examples.
 
     The lines of a paragraph are joined, since the terminal wraps them.
@@ -92,7 +110,7 @@ def _help(command: Callable[..., int | None]) -> str:
     return "\n\n".join(" ".join(paragraph.split("\n")) for paragraph in text.split("\n\n"))
 
 
-def _examples(command: Callable[..., int | None]) -> str:
+def _examples(command: Callable[..., object]) -> str:
     """Returns the examples of a command's docstring, each on a line of its own."""
     lines = inspect.cleandoc(command.__doc__ or "").partition(_EXAMPLES)[2].splitlines()
     return "\n\n".join(["Examples:", *(line.strip() for line in lines)])

@@ -1,21 +1,14 @@
 """`evoq branch`: commands as candidates that work on copies of a folder, of which one commits."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from app.cli.branch_runner import (
-    ClaimName,
-    GroupName,
-    Image,
-    Mount,
-    Namespace,
-    On,
-    Place,
-)
+from app.cli.branch_runner import Place
 from app.cli.options import Debug, Json
 from app.cli.output import DONE, FAILED, Screen
 from app.client.notes import CommandError
@@ -23,142 +16,37 @@ from app.config.layers import UsageError
 from app.domain.digits import number_texts
 from app.patterns.commands import Command
 from app.patterns.errors import BranchingError
-from app.patterns.group import GroupLimits, Target
+from app.patterns.group import GroupLimits
 from app.patterns.levels import BeamSearch, Tournament, TreeOfThoughts
 from app.patterns.outcomes import SpeculationOutcome
 from app.patterns.racing import BestOfN, Cascaded, Reflexion, Speculate
 
-PATTERNS = (
-    "speculate",
-    "best-of-n",
-    "cascaded",
-    "reflexion",
-    "tree-of-thoughts",
-    "beam",
-    "tournament",
+Pattern: TypeAlias = (
+    Speculate | BestOfN | Cascaded | Reflexion | TreeOfThoughts | BeamSearch | Tournament
 )
-_ONLY_FOR = {
-    "--fan-out": ("cascaded",),
-    "--retries": ("reflexion",),
-    "--critique": ("reflexion",),
-    "--evaluate": ("best-of-n", "tree-of-thoughts", "beam"),
-    "--no-commit": ("best-of-n",),
-    "--all": ("speculate",),
-    "--depth": ("tree-of-thoughts", "beam"),
-    "--width": ("beam",),
-    "--judge": ("tournament",),
-    "-n": ("speculate", "best-of-n", "tree-of-thoughts", "beam", "tournament"),
-    "--max-parallel": tuple(name for name in PATTERNS if name != "reflexion"),
-}
-"""Options that have no effect on other patterns, which is wrong usage."""
-_COPIES, _ATTEMPTS, _WIDTH, _DEPTH = 3, 3, 3, 2
+_COPIES = 3
 
-PatternName = Annotated[
-    str, typer.Argument(metavar="PATTERN", help=", ".join(PATTERNS[:-1]) + " or tournament.")
-]
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="COMMAND...", help="After `--`: what each candidate runs."),
-]
-Shells = Annotated[
-    list[str] | None,
-    typer.Option("-c", metavar="TEXT", help="A candidate, for the shell; may be repeated."),
-]
 Copies = Annotated[
-    int | None, typer.Option("-n", metavar="N", min=1, help="Candidates that run COMMAND; 3.")
-]
-Folder = Annotated[str, typer.Option("--folder", metavar="DIR", help="The folder to work on.")]
-Timeout = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", help="For each candidate.")
+    int | None,
+    typer.Option("-n", metavar="N", min=1, help=f"Candidates that run COMMAND; {_COPIES}."),
 ]
 AtOnce = Annotated[
     int | None, typer.Option("--max-parallel", metavar="N", min=1, help="Candidates at one time.")
 ]
-Processes = Annotated[
-    int | None, typer.Option("--processes", metavar="N", min=1, help="Of all together.")
-]
-Memory = Annotated[
-    int | None, typer.Option("--memory-mib", metavar="MIB", min=1, help="Of all together.")
-]
-Seconds = Annotated[
-    float | None, typer.Option("--seconds", metavar="SECONDS", help="For the whole command.")
-]
+Depth = Annotated[int, typer.Option("--depth", metavar="N", min=1, help="Levels.")]
+
+
+def _shell(text: str) -> Command:
+    return Command(["/bin/sh", "-c", text])
+
+
 Evaluate = Annotated[
-    str | None,
-    typer.Option("--evaluate", metavar="TEXT", help="Prints the score of a folder, for the shell."),
-]
-Critique = Annotated[
-    str | None,
-    typer.Option("--critique", metavar="TEXT", help="Prints what to do better, for the shell."),
-]
-Judge = Annotated[
-    str | None,
-    typer.Option(
-        "--judge",
-        metavar="TEXT",
-        help="Prints 0 or 1: is $BRANCHING_FIRST or $BRANCHING_SECOND better?",
-    ),
-]
-FanOut = Annotated[
-    str | None, typer.Option("--fan-out", metavar="N,N,…", help="Candidates of each wave; 1,2,4.")
-]
-Retries = Annotated[int | None, typer.Option("--retries", metavar="N", min=1, help="Attempts; 3.")]
-Width = Annotated[int | None, typer.Option("--width", metavar="N", min=1, help="Beams; 3.")]
-Depth = Annotated[int | None, typer.Option("--depth", metavar="N", min=1, help="Levels; 2.")]
-NoCommit = Annotated[bool, typer.Option("--no-commit", help="Print scores, change nothing.")]
-All = Annotated[
-    bool, typer.Option("--all", help="Let all run to their end; the first in order wins.")
-]
-Sandbox = Annotated[
-    bool, typer.Option("--sandbox", help="Run each command apart from this machine.")
-]
-Network = Annotated[
-    list[str] | None,
-    typer.Option("--network", metavar="HOST[:PORT]", help="With --sandbox: reached by a proxy."),
-]
-Visible = Annotated[
-    list[str] | None,
-    typer.Option("--visible", metavar="PATH", help="With --sandbox: can be read, beside /usr."),
-]
-Variables = Annotated[
-    list[str] | None,
-    typer.Option("--env", metavar="NAME[=VALUE]", help="With --sandbox or Jobs: a variable."),
+    Command | None,
+    typer.Option("--evaluate", metavar="TEXT", parser=_shell, help="Prints a folder's score."),
 ]
 
 
-def branch(
-    pattern: PatternName,
-    command: Words = None,
-    shells: Shells = None,
-    n: Copies = None,
-    folder: Folder = ".",
-    timeout: Timeout = None,
-    max_parallel: AtOnce = None,
-    processes: Processes = None,
-    memory_mib: Memory = None,
-    seconds: Seconds = None,
-    evaluate: Evaluate = None,
-    critique: Critique = None,
-    judge: Judge = None,
-    fan_out: FanOut = None,
-    retries: Retries = None,
-    width: Width = None,
-    depth: Depth = None,
-    no_commit: NoCommit = False,
-    all_: All = False,
-    sandbox: Sandbox = False,
-    network: Network = None,
-    visible: Visible = None,
-    env: Variables = None,
-    on: On = None,
-    group: GroupName = None,
-    claim: ClaimName = None,
-    image: Image = None,
-    mount: Mount = None,
-    namespace: Namespace = None,
-    as_json: Json = False,
-    debug: Debug = False,  # noqa: ARG001  read by `status_of`
-) -> int:
+def branch() -> None:
     """Runs commands side by side, each on a copy of a folder of its own, and keeps one copy.
 
     A command succeeds by the exit status 0, and may write a score on descriptor 3. It runs as you;
@@ -168,55 +56,252 @@ def branch(
     With --on cpu it runs in the sandboxes of workers, with --on kubernetes as a Job.
 
     BRANCHING_ATTEMPT is its number, BRANCHING_DEPTH its level, BRANCHING_FEEDBACK what was said of
-    failures before it. The exit status is 0 if a copy was kept.
+    failures before it. The exit status is 0 if a copy was kept. All patterns take --json.
+
+    Examples:
+      evoq branch best-of-n --help
+      evoq branch speculate -c "make fast" -c "make safe" --timeout 600
+      evoq branch best-of-n -n 100 --on cpu --evaluate "./score" -- ./improve
+    """
+
+
+def commands() -> dict[str, Callable[..., int]]:
+    """Returns the commands of `evoq branch`: one for each pattern."""
+    patterns = (speculate, best_of_n, cascaded, reflexion, tree_of_thoughts, beam, tournament)
+    named = {one.__name__.replace("_", "-"): one for one in patterns}
+    return {name: _command(name, one) for name, one in named.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """The options of every pattern that say which commands run, on which folder and how long."""
+
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND...", help="After `--`: what each candidate runs."),
+    ] = None
+    shells: Annotated[
+        list[Command] | None,
+        typer.Option("-c", metavar="TEXT", parser=_shell, help="A candidate; may be repeated."),
+    ] = None
+    folder: Annotated[
+        str, typer.Option("--folder", metavar="DIR", help="The folder to work on.")
+    ] = "."
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="For each candidate.")
+    ] = None
+    processes: Annotated[
+        int | None, typer.Option("--processes", metavar="N", min=1, help="Of all together.")
+    ] = None
+    memory_mib: Annotated[
+        int | None, typer.Option("--memory-mib", metavar="MIB", min=1, help="Of all together.")
+    ] = None
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", metavar="SECONDS", help="For the whole command.")
+    ] = None
+
+    def level(self, n: int | None, depth: int = 0) -> list[Command]:
+        """Returns the candidates of a level: `n` of one command, or one for each -c.
+
+        Raises:
+          UsageError: They are given twice, or none is.
+        """
+        if bool(self.command) == bool(self.shells):
+            what = "both are given" if self.command else "no candidate is given"
+            remedy = "Give `-- COMMAND`, or -c TEXT once for each candidate."
+            raise UsageError(what, where="COMMAND and -c", remedy=remedy)
+        if self.shells and n is not None:
+            remedy = "Repeat -c, or give `-- COMMAND`."
+            raise UsageError("has no effect beside -c", where="-n", remedy=remedy)
+        alone = [Command(self.command or [])] * (n or _COPIES)
+        return [
+            one.given(
+                BRANCHING_ATTEMPT=str(number), BRANCHING_FEEDBACK="", BRANCHING_DEPTH=str(depth)
+            )
+            for number, one in enumerate(self.shells or alone)
+        ]
+
+    def only(self, pattern: str) -> Command:
+        """Returns the one command of a pattern that runs it again and again.
+
+        Raises:
+          UsageError: There is none, or there are several.
+        """
+        if self.shells and len(self.shells) > 1:
+            remedy = "Give one candidate, which runs again and again."
+            raise UsageError(f"{pattern} has one command", where="-c", remedy=remedy)
+        return self.level(None)[0]
+
+
+def speculate(
+    given: Candidates,
+    *,
+    n: Copies = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Let all run to their end; the first in order wins.")
+    ] = False,
+    max_parallel: AtOnce = None,
+) -> Pattern:
+    """Keeps the copy of the first command that succeeds, and ends the others.
 
     Examples:
       evoq branch speculate -c "make fast" -c "make safe" --timeout 600
-      evoq branch best-of-n -n 8 --evaluate "./score" -- ./improve
-      evoq branch reflexion --critique "cat test.log" -- ./agent
       evoq branch speculate -n 4 --sandbox --network api.example.org --env KEY -- ./agent
+    """
+    return Speculate(given.level(n), first_wins=not all_, max_parallel=max_parallel)
+
+
+def best_of_n(
+    given: Candidates,
+    *,
+    n: Copies = None,
+    evaluate: Evaluate = None,
+    no_commit: Annotated[
+        bool, typer.Option("--no-commit", help="Print scores, change nothing.")
+    ] = False,
+    max_parallel: AtOnce = None,
+) -> Pattern:
+    """Keeps the copy with the highest score, after all commands have ended.
+
+    Examples:
+      evoq branch best-of-n -n 8 --evaluate "./score" -- ./improve
       evoq branch best-of-n -n 100 --on cpu --evaluate "./score" -- ./improve
+    """
+    return BestOfN(
+        given.level(n), evaluate=evaluate, commit=not no_commit, max_parallel=max_parallel
+    )
+
+
+def cascaded(
+    given: Candidates,
+    *,
+    fan_out: Annotated[
+        str, typer.Option("--fan-out", metavar="N,N,…", help="Candidates of each wave.")
+    ] = "1,2,4",
+    max_parallel: AtOnce = None,
+) -> Pattern:
+    """Runs a command in larger and larger waves, until one succeeds.
+
+    Examples:
+      evoq branch cascaded --fan-out 1,3 -- ./agent
+    """
+    widths = fan_out.split(",")
+    if not all(width.isdecimal() and int(width) for width in widths):
+        remedy = "Give numbers above 0, as 1,2,4."
+        raise UsageError("is no list of numbers", where="--fan-out", value=fan_out, remedy=remedy)
+    waves = [int(width) for width in widths]
+    return Cascaded(given.only("cascaded"), fan_out=waves, max_parallel=max_parallel)
+
+
+def reflexion(
+    given: Candidates,
+    *,
+    retries: Annotated[int, typer.Option("--retries", metavar="N", min=1, help="Attempts.")] = 3,
+    critique: Annotated[
+        Command | None,
+        typer.Option("--critique", metavar="TEXT", parser=_shell, help="Prints what to improve."),
+    ] = None,
+) -> Pattern:
+    """Runs a command again and again with the critique of its failure, until it succeeds.
+
+    Examples:
+      evoq branch reflexion --critique "cat test.log" -- ./agent
+    """
+    command = given.only("reflexion")
+    return Reflexion(command, max_retries=retries, critique=critique)
+
+
+def tree_of_thoughts(
+    given: Candidates,
+    *,
+    n: Copies = None,
+    evaluate: Evaluate = None,
+    depth: Depth = 2,
+    max_parallel: AtOnce = None,
+) -> Pattern:
+    """Builds each level on the best copy of the level before, and keeps the last.
+
+    Examples:
+      evoq branch tree-of-thoughts -n 4 --depth 3 --evaluate "./score" -- ./improve
+    """
+    return TreeOfThoughts(
+        given.level(n),
+        evaluate=evaluate,
+        expand=lambda path, level: given.level(n, level),  # noqa: ARG005
+        max_depth=depth,
+        max_parallel=max_parallel,
+    )
+
+
+def beam(
+    given: Candidates,
+    *,
+    n: Copies = None,
+    evaluate: Evaluate = None,
+    width: Annotated[int, typer.Option("--width", metavar="N", min=1, help="Beams.")] = 3,
+    depth: Depth = 2,
+    max_parallel: AtOnce = None,
+) -> Pattern:
+    """Builds each level on the best copies of the level before, and keeps the best of the last.
+
+    Examples:
       evoq branch beam -n 4 --width 2 --depth 3 --evaluate "./score" -- ./improve
     """
-    given = {
-        "--fan-out": fan_out,
-        "--retries": retries,
-        "--critique": critique,
-        "--evaluate": evaluate,
-        "--no-commit": no_commit or None,
-        "--all": all_ or None,
-        "--depth": depth,
-        "--width": width,
-        "--judge": judge,
-        "-n": n,
-        "--max-parallel": max_parallel,
-    }
-    _check(pattern, given, command, shells)
-    of_places: dict[str, str | Sequence[str] | None] = {
-        "--network": network,
-        "--visible": visible,
-        "--env": env,
-        "--group": group,
-        "--claim": claim,
-        "--image": image,
-        "--mount": mount,
-        "--namespace": namespace,
-    }
-    options = _Options(
-        [["/bin/sh", "-c", text] for text in shells] if shells else [list(command or ())],
-        len(shells) if shells else n or _COPIES,
-        given,
-        {"timeout": timeout, "limits": GroupLimits(processes, memory_mib, seconds)}
-        | ({} if pattern == "reflexion" else {"max_parallel": max_parallel}),
+    return BeamSearch(
+        given.level(n),
+        evaluate=evaluate,
+        expand=lambda path, level: given.level(n, level),  # noqa: ARG005
+        beam_width=width,
+        max_depth=depth,
+        max_parallel=max_parallel,
     )
-    screen = Screen(json=as_json)
-    return_to_the_shells_folder()
-    try:
-        options.terms["runner"] = Place(on, sandbox, of_places).runner()
-        outcome = _pattern(pattern, options)(folder)
-    except (BranchingError, TimeoutError) as error:
-        raise CommandError(str(error)) from error
-    return _report(pattern, outcome, no_commit, screen)
+
+
+def tournament(
+    given: Candidates,
+    *,
+    n: Copies = None,
+    judge: Annotated[
+        Command,
+        typer.Option(
+            "--judge", metavar="TEXT", parser=_shell, help="Prints the better one: 0 or 1."
+        ),
+    ],
+    max_parallel: AtOnce = None,
+) -> Pattern:
+    """Keeps the copy that wins a single elimination, whose pairs a judge compares.
+
+    The judge compares the folders $BRANCHING_FIRST and $BRANCHING_SECOND and prints 0 or 1.
+
+    Examples:
+      evoq branch tournament -n 4 --judge "./compare" -- ./improve
+    """
+    return Tournament(given.level(n), judge, max_parallel=max_parallel)
+
+
+def _command(name: str, pattern: Callable[..., Pattern]) -> Callable[..., int]:
+    """Returns a pattern as a command, with its own options and those of all patterns."""
+    parts = [signature(part).parameters for part in (pattern, Candidates, Place)]
+
+    def command(*, as_json: Json = False, debug: Debug = False, **given: Any) -> int:  # noqa: ARG001
+        own, shared, place = [{n: given[n] for n in part if n in given} for part in parts]
+        candidates = Candidates(**shared)
+        made, screen = pattern(candidates, **own), Screen(json=as_json)
+        limits = GroupLimits(candidates.processes, candidates.memory_mib, candidates.seconds)
+        return_to_the_shells_folder()
+        try:
+            runner = Place(**place).runner()
+            terms = replace(made, timeout=candidates.timeout, limits=limits, runner=runner)
+            outcome = terms(candidates.folder)
+        except (BranchingError, TimeoutError) as error:
+            raise CommandError(str(error)) from error
+        return _report(name, outcome, given.get("no_commit", False), screen)
+
+    named = [one for part in (*parts, signature(command).parameters) for one in part.values()]
+    options = [one for one in named if one.kind is Parameter.KEYWORD_ONLY]
+    command.__signature__ = Signature(options)  # type: ignore[attr-defined]  # Typer reads it
+    command.__doc__ = pattern.__doc__
+    return command
 
 
 def return_to_the_shells_folder() -> None:
@@ -226,103 +311,6 @@ def return_to_the_shells_folder() -> None:
     except FileNotFoundError:
         if named := os.environ.get("PWD"):
             os.chdir(named)
-
-
-def _check(
-    pattern: str, given: dict[str, Any], command: list[str] | None, shells: list[str] | None
-) -> None:
-    if pattern not in PATTERNS:
-        remedy = f"Choose one of {', '.join(PATTERNS)}."
-        raise UsageError("unknown pattern", where="PATTERN", value=pattern, remedy=remedy)
-    for name, value in given.items():
-        if value is not None and pattern not in _ONLY_FOR[name]:
-            remedy = f"It belongs to {', '.join(_ONLY_FOR[name])}."
-            raise UsageError(f"has no effect on {pattern}", where=name, remedy=remedy)
-    if bool(command) == bool(shells):
-        what = "both are given" if command else "no candidate is given"
-        remedy = "Give `-- COMMAND`, or -c TEXT once for each candidate."
-        raise UsageError(what, where="COMMAND and -c", remedy=remedy)
-    if shells and given["-n"] is not None:
-        remedy = "Repeat -c, or give `-- COMMAND`."
-        raise UsageError("has no effect beside -c", where="-n", remedy=remedy)
-    if shells and len(shells) > 1 and pattern in ("cascaded", "reflexion"):
-        remedy = "Give one candidate, which runs again and again."
-        raise UsageError(f"{pattern} has one command", where="-c", remedy=remedy)
-    if pattern == "tournament" and not given["--judge"]:
-        raise UsageError("is missing", where="--judge", remedy="A tournament needs a judge.")
-    widths = (given["--fan-out"] or "1").split(",")
-    if not all(width.isdecimal() and int(width) for width in widths):
-        remedy = "Give numbers above 0, as 1,2,4."
-        raise UsageError(
-            "is no list of numbers", where="--fan-out", value=given["--fan-out"], remedy=remedy
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """What was given.
-
-    Attributes:
-      commands: The arguments of each candidate, or those of one that runs several times.
-      n: Candidates of a level.
-      given: Options of single patterns; None stands for the default.
-      terms: Of every pattern.
-    """
-
-    commands: list[list[str]]
-    n: int
-    given: dict[str, Any]
-    terms: dict[str, Any]
-
-    def command(self, number: int = 0, depth: int = 0) -> Command:
-        return Command(self.commands[number % len(self.commands)]).given(
-            BRANCHING_ATTEMPT=str(number), BRANCHING_FEEDBACK="", BRANCHING_DEPTH=str(depth)
-        )
-
-    def candidates(self, depth: int = 0) -> list[Command]:
-        return [self.command(number, depth=depth) for number in range(self.n)]
-
-    def shell(self, option: str) -> Command | None:
-        text = self.given[option]
-        return Command(["/bin/sh", "-c", text]) if text else None
-
-    def evaluated(self) -> dict[str, Any]:
-        """Returns the terms of a pattern whose candidates have scores."""
-        return {**self.terms, "evaluate": self.shell("--evaluate")}
-
-    def levels(self) -> dict[str, Any]:
-        """Returns the terms of a pattern with levels."""
-        return {
-            **self.evaluated(),
-            "expand": lambda path, depth: self.candidates(depth),  # noqa: ARG005
-            "max_depth": self.given["--depth"] or _DEPTH,
-        }
-
-
-def _pattern(name: str, options: _Options) -> Callable[[Target], SpeculationOutcome]:
-    """Returns a pattern with what was given."""
-    given, terms = options.given, options.terms
-    match name:
-        case "speculate":
-            return Speculate(options.candidates(), first_wins=not given["--all"], **terms)
-        case "best-of-n":
-            commit = not given["--no-commit"]
-            return BestOfN(options.candidates(), commit=commit, **options.evaluated())
-        case "cascaded":
-            widths = [int(width) for width in (given["--fan-out"] or "1,2,4").split(",")]
-            return Cascaded(options.command(), fan_out=widths, **terms)
-        case "reflexion":
-            retries, critique = given["--retries"] or _ATTEMPTS, options.shell("--critique")
-            return Reflexion(options.command(), max_retries=retries, critique=critique, **terms)
-        case "tree-of-thoughts":
-            return TreeOfThoughts(options.candidates(), **options.levels())
-        case "beam":
-            width = given["--width"] or _WIDTH
-            return BeamSearch(options.candidates(), beam_width=width, **options.levels())
-        case _:
-            judge = options.shell("--judge")
-            assert judge is not None
-            return Tournament(options.candidates(), judge, **terms)
 
 
 def _report(pattern: str, outcome: SpeculationOutcome, no_commit: bool, screen: Screen) -> int:

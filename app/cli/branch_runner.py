@@ -1,8 +1,8 @@
 """Where the commands of `evoq branch` run: here, apart from here, on workers, or in pods."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 import typer
@@ -17,52 +17,69 @@ HERE, SANDBOX, CPU, KUBERNETES = "", "--sandbox", "--on cpu", "--on kubernetes"
 _MOUNT = "/mnt/branchfs"
 _PLACES = {"cpu": CPU, "kubernetes": KUBERNETES}
 _ONLY_FOR: Mapping[str, tuple[str, ...]] = {
-    "--network": (SANDBOX,),
-    "--visible": (SANDBOX,),
-    "--env": (SANDBOX, KUBERNETES),
-    "--group": (CPU, KUBERNETES),
-    "--claim": (KUBERNETES,),
-    "--image": (KUBERNETES,),
-    "--mount": (KUBERNETES,),
-    "--namespace": (KUBERNETES,),
+    "network": (SANDBOX,),
+    "visible": (SANDBOX,),
+    "env": (SANDBOX, KUBERNETES),
+    "group": (CPU, KUBERNETES),
+    "claim": (KUBERNETES,),
+    "image": (KUBERNETES,),
+    "mount": (KUBERNETES,),
+    "namespace": (KUBERNETES,),
 }
 """Options that have no effect elsewhere, which is wrong usage."""
 
-On = Annotated[
-    str | None,
-    typer.Option("--on", metavar="cpu|kubernetes", help="Run on workers' sandboxes, or as Jobs."),
-]
-GroupName = Annotated[
-    str | None,
-    typer.Option("--group", metavar="NAME", help="With --on: takes over what a killed one left."),
-]
-ClaimName = Annotated[
-    str | None,
-    typer.Option("--claim", metavar="NAME", help="With Jobs: the volume's ReadWriteMany claim."),
-]
-Image = Annotated[
-    str | None, typer.Option("--image", metavar="IMAGE", help="With Jobs: has Python and tools.")
-]
-Mount = Annotated[
-    str | None,
-    typer.Option("--mount", metavar="DIR", help=f"With Jobs: the volume here; {_MOUNT}."),
-]
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", metavar="NAME", help="With Jobs: that of the context.")
-]
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where commands run, as the command line says.
+    """The options that say where commands run."""
 
-    Attributes:
-      given: Option to its value; None or () where it is not given.
-    """
-
-    on: str | None
-    sandbox: bool
-    given: Mapping[str, str | Sequence[str] | None]
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Run each command apart from this machine.")
+    ] = False
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--network", metavar="HOST[:PORT]", help="With --sandbox: is reached by proxy."
+        ),
+    ] = None
+    visible: Annotated[
+        list[str] | None,
+        typer.Option("--visible", metavar="PATH", help="With --sandbox: can be read, beside /usr."),
+    ] = None
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME[=VALUE]", help="With --sandbox or Jobs: a variable."),
+    ] = None
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on", metavar="cpu|kubernetes", help="Run on workers' sandboxes, or as Jobs."
+        ),
+    ] = None
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", metavar="NAME", help="With --on: takes over what a killed one left."
+        ),
+    ] = None
+    claim: Annotated[
+        str | None,
+        typer.Option(
+            "--claim", metavar="NAME", help="With Jobs: the volume's ReadWriteMany claim."
+        ),
+    ] = None
+    image: Annotated[
+        str | None,
+        typer.Option("--image", metavar="IMAGE", help="With Jobs: has Python and tools."),
+    ] = None
+    mount: Annotated[
+        str | None,
+        typer.Option("--mount", metavar="DIR", help=f"With Jobs: the volume here; {_MOUNT}."),
+    ] = None
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", metavar="NAME", help="With Jobs: that of the context."),
+    ] = None
 
     def runner(self) -> Runner | None:
         """Returns the runner; None for forks of this process.
@@ -73,18 +90,20 @@ class Place:
           IsolationError: Nothing here keeps a command apart.
         """
         where = self._where()
-        for name, value in self.given.items():
-            if value and where not in _ONLY_FOR[name]:
-                places = " or ".join(_ONLY_FOR[name])
-                remedy = f"Add {places}, or leave it out."
-                raise UsageError(f"has no effect without {places}", where=name, remedy=remedy)
+        given = asdict(self)
+        for name, places in _ONLY_FOR.items():
+            if given[name] and where not in places:
+                needed = " or ".join(places)
+                remedy = f"Add {needed}, or leave it out."
+                what = f"has no effect without {needed}"
+                raise UsageError(what, where=f"--{name}", remedy=remedy)
         if where == SANDBOX:
             return self._isolated()
         if where == CPU:
             # The ledger and Celery take longer to import than a local pattern takes.
             from app.client.branches import QueueRunner
 
-            return QueueRunner(group=self._text("--group"))
+            return QueueRunner(group=self.group or "")
         return self._jobs() if where == KUBERNETES else None
 
     def _where(self) -> str:
@@ -98,23 +117,20 @@ class Place:
             raise UsageError("has no effect beside --on", where="--sandbox", remedy=remedy)
         return _PLACES[self.on]
 
-    def _text(self, name: str) -> str:
-        return str(self.given[name] or "")
-
     def _jobs(self) -> Runner:
         from app.patterns.jobs import JobsRunner
 
-        for name in ("--claim", "--image"):
-            if not self.given[name]:
-                remedy = f"Give {name} NAME: Jobs need a volume that all nodes share, and an image."
-                raise UsageError("is missing", where=name, remedy=remedy)
+        if not self.claim or not self.image:
+            name = "--image" if self.claim else "--claim"
+            remedy = f"Give {name} NAME: Jobs need a volume that all nodes share, and an image."
+            raise UsageError("is missing", where=name, remedy=remedy)
         try:
             return JobsRunner(
-                claim=self._text("--claim"),
-                image=self._text("--image"),
-                mount=self._text("--mount") or _MOUNT,
-                group=self._text("--group"),
-                namespace=self._text("--namespace"),
+                claim=self.claim,
+                image=self.image,
+                mount=self.mount or _MOUNT,
+                group=self.group or "",
+                namespace=self.namespace or "",
                 environment=self._environment(),
             )
         except ValueError as error:
@@ -125,7 +141,7 @@ class Place:
 
     def _environment(self) -> dict[str, str]:
         environment = {}
-        for text in self.given["--env"] or ():
+        for text in self.env or ():
             name, given, value = text.partition("=")
             if not given and name not in os.environ:
                 remedy = "Write NAME=VALUE, or export it."
@@ -134,7 +150,7 @@ class Place:
         return environment
 
     def _isolated(self) -> IsolatedRunner:
-        visible, network = self.given["--visible"] or (), self.given["--network"] or ()
+        visible, network = self.visible or (), self.network or ()
         if missing := [path for path in visible if not os.path.exists(path)]:
             remedy = "Correct the path."
             raise UsageError("does not exist", where="--visible", value=missing[0], remedy=remedy)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,16 +13,19 @@ class Command:
     Attributes:
       place: Its module and function, with a colon between them.
       help: The first sentence of its help, which the list of commands shows.
+      below: The function that returns the commands below it, by name, as `place`; "" for none.
     """
 
     place: str
     help: str
+    below: str = ""
 
-    def function(self) -> Callable[..., int | None]:
-        """Imports the command."""
-        module, _, name = self.place.partition(":")
-        function: Callable[..., int | None] = getattr(import_module(module), name)
-        return function
+
+def imported(place: str) -> Callable[..., Any]:
+    """Imports a function of the table."""
+    module, _, name = place.partition(":")
+    function: Callable[..., Any] = getattr(import_module(module), name)
+    return function
 
 
 COMMANDS: dict[str, Command] = {
@@ -138,6 +142,7 @@ COMMANDS: dict[str, Command] = {
     "branch": Command(
         "app.cli.branch:branch",
         "Runs commands side by side, each on a copy of a folder of its own, and keeps one copy.",
+        below="app.cli.branch:commands",
     ),
     "doctor": Command(
         "app.cli.doctor:doctor",

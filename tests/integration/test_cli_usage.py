@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.application import status_of
-from app.cli.commands import COMMANDS, Command
+from app.cli.commands import COMMANDS, Command, imported
 from tests.integration.cli import Evoq, problem_folder
 from tests.integration.mock_llm import mock_llm
 
@@ -38,7 +38,7 @@ def test_every_command_has_help_with_examples_and_takes_json(evoq: Evoq, command
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
 def test_the_list_of_commands_has_the_first_sentence_of_their_help(command: Command):
-    paragraph = inspect.cleandoc(command.function().__doc__ or "").partition("\n\n")[0]
+    paragraph = inspect.cleandoc(imported(command.place).__doc__ or "").partition("\n\n")[0]
 
     assert command.help == " ".join(paragraph.split("\n"))
 

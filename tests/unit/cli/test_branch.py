@@ -142,14 +142,14 @@ def test_a_tournament_asks_the_judge(branch: Branch, folder: Path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("sideways", "--", "true"), "unknown pattern (sideways)"),
+        (("sideways", "--", "true"), "No such command 'sideways'"),
         (("speculate",), "no candidate is given"),
         (("speculate", "-c", "true", "--", "true"), "both are given"),
         (("speculate", "-n", "2", "-c", "true"), "-n: has no effect beside -c"),
-        (("speculate", "--judge", "x", "--", "true"), "--judge: has no effect on speculate"),
+        (("speculate", "--judge", "x", "--", "true"), "No such option: --judge"),
         (("cascaded", "--fan-out", "1,x", "--", "true"), "is no list of numbers (1,x)"),
         (("reflexion", "-c", "true", "-c", "true"), "reflexion has one command"),
-        (("tournament", "--", "true"), "--judge: is missing"),
+        (("tournament", "--", "true"), "Missing option '--judge'"),
         (("speculate", "--env", "X=1", "--", "true"), "--env: has no effect without --sandbox"),
     ],
 )
@@ -162,6 +162,19 @@ def test_wrong_usage_is_named(
 
     assert code == 2
     assert message in f"{said['error']['message']}"
+
+
+def test_the_help_of_a_pattern_has_its_own_options_and_those_of_all(
+    capfd: pytest.CaptureFixture[str],
+):
+    named = {"cascaded": "--fan-out", "reflexion": "--critique", "beam": "--width"}
+
+    for pattern, option in named.items():
+        assert status_of(["branch", pattern, "--help"]) == 0
+        shown = capfd.readouterr().out
+        assert {option, "--folder", "--sandbox", "--json"} <= set(shown.split())
+        assert not ({*named.values()} - {option}) & set(shown.split())
+        assert f"evoq branch {pattern}" in shown.partition("Examples:")[2]
 
 
 def test_a_folder_that_is_none_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

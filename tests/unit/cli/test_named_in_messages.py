@@ -50,7 +50,9 @@ def options(command: str) -> set[str]:
     """Returns the long options of a command."""
     group = typer.main.get_command(application(command))
     assert isinstance(group, TyperGroup)
-    return {name for one in group.commands[command].params for name in one.opts} | {"--help"}
+    named = group.commands[command]
+    commands = named.commands.values() if isinstance(named, TyperGroup) else [named]
+    return {name for one in commands for each in one.params for name in each.opts} | {"--help"}
 
 
 def test_every_setting_that_a_message_names_exists() -> None:

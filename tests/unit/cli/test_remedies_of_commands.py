@@ -28,6 +28,7 @@ import app.config.lite
 import app.config.resolve
 from app.adapters.problems import configures_problem
 from app.cli.application import status_of
+from app.cli.branch import Candidates, Pattern, cascaded, speculate
 from app.client import local_state
 from app.client.plan import RunPlan, plan_run
 from app.client.setting_layers import SettingLayers, read_layers
@@ -41,20 +42,22 @@ from app.domain.program import Program
 from app.domain.remedies import Commonest, explained
 from app.domain.run import RunState
 from app.domain.search.cohort import CutReason
+from app.patterns.commands import Command
 from tests.engine.toy import problem
 from tests.unit.cli.remedies import is_carried_out, remedies
 from tests.unit.config.test_changes import CHANGES, begun, revision
 
-NOTHING: dict[str, Any] = dict.fromkeys(app.cli.branch._ONLY_FOR)
 SPEED = "budget.proposals=4"
 
 
 def branched(
-    pattern: str, command: Sequence[str] = (), shells: Sequence[str] = (), **given: Any
+    pattern: Callable[..., Pattern],
+    command: Sequence[str] = (),
+    shells: Sequence[str] = (),
+    **given: Any,
 ) -> None:
-    options = {f"--{name}" if len(name) > 1 else f"-{name}": value for name, value in given.items()}
-    options = {name.replace("_", "-"): value for name, value in options.items()}
-    app.cli.branch._check(pattern, {**NOTHING, **options}, list(command), list(shells))
+    commands = [Command(["sh", "-c", text]) for text in shells]
+    pattern(Candidates(command=list(command), shells=commands), **given)
 
 
 def possible(*, deployed: bool = False, **given: bool) -> None:
@@ -183,7 +186,6 @@ def rows(
 
 
 SHELLS, ONE = ["true", "true"], ["true"]
-PARTS = ("best-of-n", "tree-of-thoughts", "beam")
 ROWS = [
     Row(
         lambda: begun_again(proposals=9),
@@ -191,45 +193,27 @@ ROWS = [
         [begun_again, lambda: begun_again(proposals=9, comparison="second")],
     ),
     Row(
-        lambda: branched("race", ONE),
-        "Choose one of speculate, ",
-        [
-            lambda name=name: branched(name, ONE, judge="j" if name == "tournament" else None)
-            for name in app.cli.branch.PATTERNS
-        ],
-    ),
-    Row(
-        lambda: branched("speculate", ONE, evaluate="e"),
-        "It belongs to best-of-n, tree-of-thoughts, beam",
-        [lambda name=name: branched(name, ONE, evaluate="e") for name in PARTS],
-    ),
-    Row(
-        lambda: branched("speculate", ONE, SHELLS),
+        lambda: branched(speculate, ONE, SHELLS),
         "Give `-- COMMAND`, or -c TEXT once for each candidate",
-        [lambda: branched("speculate", ONE), lambda: branched("speculate", shells=SHELLS)],
+        [lambda: branched(speculate, ONE), lambda: branched(speculate, shells=SHELLS)],
     ),
     Row(
-        lambda: branched("speculate", shells=SHELLS, n=3),
+        lambda: branched(speculate, shells=SHELLS, n=3),
         "Repeat -c, or give `-- COMMAND`",
         [
-            lambda: branched("speculate", shells=["true"] * 3),
-            lambda: branched("speculate", ONE, n=3),
+            lambda: branched(speculate, shells=["true"] * 3),
+            lambda: branched(speculate, ONE, n=3),
         ],
     ),
     Row(
-        lambda: branched("cascaded", shells=SHELLS),
+        lambda: branched(cascaded, shells=SHELLS),
         "Give one candidate, which runs again and again",
-        [lambda: branched("cascaded", shells=ONE)],
+        [lambda: branched(cascaded, shells=ONE)],
     ),
     Row(
-        lambda: branched("tournament", ONE),
-        "A tournament needs a judge",
-        [lambda: branched("tournament", ONE, judge="j")],
-    ),
-    Row(
-        lambda: branched("cascaded", ONE, fan_out="1,x"),
+        lambda: branched(cascaded, ONE, fan_out="1,x"),
         "Give numbers above 0, as 1,2,4",
-        [lambda: branched("cascaded", ONE, fan_out="1,2,4")],
+        [lambda: branched(cascaded, ONE, fan_out="1,2,4")],
     ),
     *rows(
         app.cli.compare._settings_of_arms,

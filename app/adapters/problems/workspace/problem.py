@@ -41,7 +41,7 @@ def read(paths: Sequence[Path], config: Path | None = None, *, strict: bool = Fa
     raise ProblemError(
         "is no problem to search on",
         where=str(paths[0]),
-        remedy="Run a pattern on it: `evoq branch --on cpu`.",
+        remedy="Run a pattern on it: `evoq branch PATTERN --on cpu`.",
     )
 
 
