@@ -333,13 +333,13 @@ class Settings(BaseSettings):
     one, they stop when their lease is renewed."""
     ledger_keep_days: float | None = Field(None, gt=0)
     """Days since its last event after which a run that has ended is deleted. Without a value, and
-    after `evoq keep`, runs stay. A worker of the queue `control` reads it."""
+    after `evoq keep`, runs stay."""
     ledger_keep_gib: float | None = Field(None, gt=0)
     """Size of the database in GiB beyond which the oldest run that has ended is deleted, one at a
-    time, unless `evoq keep` protects it. A worker of the queue `control` reads it."""
+    time, unless `evoq keep` protects it."""
     ledger_keep_prompts_days: float | None = Field(None, gt=0)
     """Days since its last event after which a run that has ended loses its logged prompts; replies
-    stay. A worker of the queue `control` reads it."""
+    stay."""
     sandbox: SandboxSettings = SandboxSettings()
     prices: PriceSettings = PriceSettings()
     queue: QueueSettings = QueueSettings()
