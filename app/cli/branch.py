@@ -37,6 +37,8 @@ Depth = Annotated[int, typer.Option("--depth", metavar="N", min=1, help="Levels.
 
 
 def _shell(text: str) -> Command:
+    if not text.strip():
+        raise typer.BadParameter("the command for the shell is empty.")
     return Command(["/bin/sh", "-c", text])
 
 
@@ -78,7 +80,7 @@ class Candidates:
 
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="COMMAND...", help="After `--`: what each candidate runs."),
+        typer.Argument(metavar="COMMAND", help="After `--`: what each candidate runs."),
     ] = None
     shells: Annotated[
         list[Command] | None,

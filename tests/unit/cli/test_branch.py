@@ -150,6 +150,7 @@ def test_a_tournament_asks_the_judge(branch: Branch, folder: Path):
         (("cascaded", "--fan-out", "1,x", "--", "true"), "is no list of numbers (1,x)"),
         (("reflexion", "-c", "true", "-c", "true"), "reflexion has one command"),
         (("tournament", "--", "true"), "Missing option '--judge'"),
+        (("tournament", "--judge", " ", "--", "true"), "the command for the shell is empty"),
         (("speculate", "--env", "X=1", "--", "true"), "--env: has no effect without --sandbox"),
     ],
 )
