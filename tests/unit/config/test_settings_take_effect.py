@@ -388,7 +388,7 @@ def test_an_engine_serves_its_metrics_where_a_port_is_given(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served: list[int] = []
-    loaded = SimpleNamespace(errored=True, shutdown=lambda: None)
+    loaded = SimpleNamespace(errored=True, template="", shutdown=lambda: None)
     monkeypatch.setattr(vllm_engine, "_load", lambda launch: loaded)
     monkeypatch.setattr(vllm_engine, "_serve_metrics", served.append)
 
