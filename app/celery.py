@@ -50,6 +50,9 @@ REAP_SECONDS = 5.0
 SWEEP_SECONDS = 60.0
 IDLE_SECONDS = 5.0
 """Between two ticks of `produce` where no run is running."""
+MOST_WAITING = 300
+"""Messages that wait for `control`.  More wait where no worker takes them; the next tick does the
+work of those that are removed."""
 
 
 class WrongEnvironment(click.UsageError, ValueError):
@@ -126,7 +129,10 @@ class Tick(schedule):  # type: ignore[misc]  # Celery has no types
         return schedstate(due, seconds)
 
     def _idle(self) -> bool:
+        """Returns whether no run is running; removes the oldest messages beyond `MOST_WAITING`."""
         with contextlib.suppress(KombuError, RedisError), _redis(self.app) as client:
+            # Redis keeps a tick that has expired until a worker takes it.
+            client.ltrim("control", 0, MOST_WAITING - 1)
             return bool(client.exists(IDLE_KEY))
         # A Redis that cannot be asked is reported by the publication that follows.
         return False

@@ -22,6 +22,7 @@ from app.adapters.queue.address import broker_url
 from app.bootstrap import worker as bootstrap
 from app.celery import (
     IDLE_SECONDS,
+    MOST_WAITING,
     PRODUCE_SECONDS,
     REAP_SECONDS,
     Tick,
@@ -150,6 +151,17 @@ def test_beat_ticks_slowly_while_no_run_is_running(valkey: str, broker: redis.Re
     broker.delete("evoq:idle")
     report_tick(queue, idle=False)
     assert tick.is_due(before) == (True, PRODUCE_SECONDS)
+
+
+def test_messages_that_no_worker_takes_do_not_pile_up(valkey: str, broker: redis.Redis) -> None:
+    """A tick would wait in Redis after its expiry, 1 KB each, until the memory is full."""
+    queue = client(valkey)
+    for number in range(MOST_WAITING + 50):
+        broker.lpush("control", number)
+    due = Tick(PRODUCE_SECONDS, app=queue).is_due(queue.now() - timedelta(seconds=10))
+    assert due == (True, PRODUCE_SECONDS)
+    waiting = [int(each) for each in broker.lrange("control", 0, -1)]
+    assert waiting == list(reversed(range(50, MOST_WAITING + 50))), "not the newest"
 
 
 def test_beat_ticks_at_its_pace_where_the_queue_does_not_answer() -> None:
