@@ -116,7 +116,7 @@ class Messages:
         for n in range(0, len(subjects), together):
             self._waiting.append((step, tuple(subjects[n : n + together])))
 
-    def queued(self, step: Step) -> int:
+    def queued(self, step: Step, fleet: str = "") -> int:
         """Returns how many messages name the step."""
         return sum(name == step for name, _ in self._waiting)
 

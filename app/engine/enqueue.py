@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from app.domain.prompting.judging import STAGE
 from app.domain.run import Run
 from app.domain.search.cohort import Member
+from app.domain.search.fleets import queue_of
 from app.engine.advance import Advance
 from app.engine.context import Context
 from app.engine.inside import end_unwanted
@@ -55,28 +56,30 @@ def redeliver(ctx: Context, run: int, full: Collection[str] = ()) -> None:
     """
     with ctx.store.begin() as tx:
         proposals, trials = tx.leases.overdue(run, ctx.pace.redeliver_seconds)
-    ctx.enqueue(
-        "generate", {one: label for one, label in proposals.items() if label or "gpu" not in full}
+    due = {one: label for one, label in proposals.items() if queue_of("gpu", label) not in full}
+    ctx.enqueue("generate", due)
+    kinds = {"judge": "gpu", "evaluate": "cpu"}
+    enqueue_trials(
+        ctx, [one for one in trials if queue_of(kinds[step_of(one)], one.fleet) not in full]
     )
-    queues = {"judge": "gpu", "evaluate": "cpu"}
-    due = [one for one in trials if one.fleet or queues[step_of(one)] not in full]
-    enqueue_trials(ctx, due)
 
 
 def full_queues(ctx: Context) -> frozenset[str]:
     """Returns the queues with a message for each step that waits, so that they need no other.
 
-    A queue without workers would otherwise grow with each redelivery.  Its messages may repeat
-    each other, and one may be lost: a worker takes what is there first, and then it is not full.
+    A queue without workers, or with slow ones, would otherwise grow with each redelivery.  Its
+    messages may repeat each other, and one may be lost: a worker takes what is there first, and
+    then it is not full.
     """
     with ctx.store.begin() as tx:
-        waiting = Counter[str]()
+        waiting = Counter[tuple[str, str]]()
         for demand in tx.workers.demand():
-            if not demand.tag:
-                waiting[demand.queue] += demand.waiting
+            waiting[demand.queue, demand.tag] += demand.waiting
     steps: dict[str, Step] = {"gpu": "generate", "cpu": "evaluate"}
     return frozenset(
-        queue for queue, n in waiting.items() if n and ctx.executor.queued(steps[queue]) >= n
+        queue_of(kind, label)
+        for (kind, label), n in waiting.items()
+        if n and ctx.executor.queued(steps[kind], label) >= n
     )
 
 

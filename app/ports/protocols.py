@@ -241,8 +241,8 @@ class Executor(Protocol):
         """
         ...
 
-    def queued(self, step: Step) -> int:
-        """Returns how many messages wait in the queue of a step; 0 where that is not known."""
+    def queued(self, step: Step, fleet: str = "") -> int:
+        """Returns how many messages wait in a step's queue for a fleet; 0 where that is unknown."""
         ...
 
 

@@ -55,6 +55,8 @@ class ExecutorContract:
     ) -> None:
         executor.submit("generate", [1, 2, 3])
         assert (executor.queued("generate"), executor.queued("evaluate")) == (3, 0)
+        executor.submit("evaluate", [4], fleet="big")
+        assert executor.queued("evaluate", "big") == 1
 
     def test_submitting_no_subject_enqueues_nothing(
         self, executor: Executor, delivered: Callable[[Step, int], Sequence[int]]

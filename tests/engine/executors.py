@@ -35,7 +35,7 @@ class RecordedMessages(InlineExecutor):
     def take(self) -> tuple[Any, tuple[int, ...], int]:
         return self.messages.pop(0)
 
-    def queued(self, step: Step) -> int:
+    def queued(self, step: Step, fleet: str = "") -> int:
         return sum(message[0] == step for message in self.messages)
 
 
@@ -65,7 +65,7 @@ class UnreliableQueue:
                 self._waiting += [(step, message)] * copies
                 self._arrived.notify(copies)
 
-    def queued(self, step: Step) -> int:
+    def queued(self, step: Step, fleet: str = "") -> int:
         with self._arrived:
             return sum(name == step for name, _ in self._waiting)
 

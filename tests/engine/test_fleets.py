@@ -45,8 +45,8 @@ class Queues:
             self.messages.append(message)
             self.waiting[queue_of(KINDS[step], fleet)].append(message)
 
-    def queued(self, step: Step) -> int:
-        return len(self.waiting[KINDS[step]])
+    def queued(self, step: Step, fleet: str = "") -> int:
+        return len(self.waiting[queue_of(KINDS[step], fleet)])
 
     def serve(self, ctx: Context, *served: str, rounds: int = 400) -> None:
         """Runs the steps of these queues and of `control`, and lets beat tick in between."""
@@ -200,6 +200,20 @@ def test_lost_messages_are_enqueued_again_at_the_same_fleet(ctx: Context, queues
         tx.leases.forget_attempts(run.id)
     steps.reap_all(hurried)
     assert [len(queues.waiting[name]) for name in ("cpu", "cpu:big")] == [0, 1]
+
+
+def test_a_queue_whose_workers_are_busy_does_not_grow(ctx: Context, queues: Queues) -> None:
+    """A fleet is served whose workers have taken long steps, and take no message for hours."""
+    begun(ctx, "gpu:a", "cpu:big")
+    workers(ctx, "gpu:a", "cpu:big")
+    hurried = replace(ctx, pace=Pace(redeliver_seconds=-1.0))
+    for _ in range(20):
+        steps.reap_all(hurried)
+    [(step, subjects)] = queues.waiting["gpu:a"]
+    table(hurried)[step](*subjects)
+    for _ in range(20):
+        steps.reap_all(hurried)
+    assert len(queues.waiting["cpu:big"]) == 1
 
 
 def test_a_place_takes_no_trial_of_another_fleet(ctx: Context) -> None:

@@ -129,7 +129,7 @@ class Network:
             copies = self._rng.choice((0, 1, 1, 1, 2))
             self._messages += [(step, subject)] * copies
 
-    def queued(self, step: Any) -> int:
+    def queued(self, step: Any, fleet: str = "") -> int:
         return sum(name == step for name, _ in self._messages)
 
     def deliver(self) -> bool:

@@ -95,8 +95,8 @@ class _Queued:
         chosen = self.here if step == "produce" else self._queue
         chosen.submit(step, subjects, together=together)
 
-    def queued(self, step: Step) -> int:
-        return self._queue.queued(step)
+    def queued(self, step: Step, fleet: str = "") -> int:
+        return self._queue.queued(step, fleet)
 
 
 class QueuedRuns:

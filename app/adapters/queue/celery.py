@@ -52,9 +52,9 @@ class CeleryExecutor:
                         _reason(error),
                     )
 
-    def queued(self, step: Step) -> int:
+    def queued(self, step: Step, fleet: str = "") -> int:
         """Returns the length of the step's queue; 0 where the broker does not answer."""
-        queue = self._app.conf.task_routes[step]["queue"]
+        queue = queue_of(self._app.conf.task_routes[step]["queue"], fleet)
         with (
             contextlib.suppress(KombuError, RedisError),
             self._app.pool.acquire(block=True) as connection,

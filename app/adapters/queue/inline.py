@@ -27,8 +27,8 @@ class InlineExecutor:
         """Appends a message for each subject, whatever `together` allows and whatever its fleet."""
         self._messages.extend((step, subject) for subject in subjects)
 
-    def queued(self, step: Step) -> int:
-        """Returns how many messages name the step."""
+    def queued(self, step: Step, fleet: str = "") -> int:  # noqa: ARG002
+        """Returns how many messages name the step, whatever their fleet."""
         return sum(name == step for name, _ in self._messages)
 
     @property
