@@ -67,7 +67,7 @@ def _delete(store: Store, run: int, reason: DeletionReason) -> bool:
 
 
 def sweep(store: Store, goes_on: Callable[[], bool] = lambda: True) -> Counter[str]:
-    """Removes the rows of deleted runs, in transactions of some hundred proposals.
+    """Removes what deleted runs leave behind, in transactions of some hundred proposals.
 
     Any number of processes may do it at once, and any may die.
 
@@ -90,6 +90,12 @@ def sweep(store: Store, goes_on: Callable[[], bool] = lambda: True) -> Counter[s
             if not batch:
                 break
             removed.update(batch)
+    while goes_on():
+        with store.begin() as tx:
+            batch = Counter(tx.retention.forget(BATCH))
+        if not batch:
+            break
+        removed.update(batch)
     return removed
 
 

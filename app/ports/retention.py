@@ -95,6 +95,13 @@ class Retention(Protocol):
         """
         ...
 
+    def forget(self, most: int) -> Removed:
+        """Removes up to so many kept outcomes, and workers, that are older than each stored run.
+
+        Those of the last day stay, and so do workers that a stored run has times of.
+        """
+        ...
+
     def strip_prompts(self, older_seconds: float, most: int) -> int:
         """Removes logged prompts of a run that ended so long ago and is not kept.
 

@@ -11,11 +11,14 @@ from app.adapters.store.sql import SqlStore
 from app.adapters.store.tables import metadata
 from app.config.settings import Settings
 from app.domain.evaluation import Trial
+from app.domain.problem import Outcome
 from app.domain.program import Program
 from app.domain.run import RunState
+from app.domain.search.quotas import ProjectUse
 from app.engine import branches, lifecycle, retention, steps
 from app.engine.context import Context
 from app.engine.retention import Limits
+from app.ports.records import Capacity, Worker
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.executors import RecordedMessages, planned
 from tests.engine.test_quotas import begun, put
@@ -101,15 +104,62 @@ def test_the_last_deletion_empties_the_ledger(ctx: Context, store: SqlStore, dat
 def test_a_run_whose_project_has_a_quota_goes(
     recorded: Context, store: SqlStore, database: str
 ) -> None:
+    """A deletion gives no quota back within the day."""
     ctx = replace(recorded, problem=lambda digest: problem())
     put(ctx, tokens_per_day=100)
     run = begun(ctx, "one")
     planned_by_quota(ctx, run)
     assert counts(database)["project_days"] == 1
-    lifecycle.cancel(ctx, run.id)
-    assert delete(store, run.id)
-    retention.sweep(store)
-    assert {counts(database)[name] for name in ("runs", "project_days")} == {0}
+    address = database.replace("+psycopg", "")
+    with psycopg.connect(address, autocommit=True) as c:
+        c.execute("UPDATE runs SET tokens = 100, cost_usd = 0.5")
+        lifecycle.cancel(ctx, run.id)
+        assert delete(store, run.id)
+        retention.sweep(store)
+        assert {counts(database)[name] for name in ("runs", "project_days")} == {0}
+
+        second = begun(ctx, "two")
+        assert planned_by_quota(ctx, second) == 0
+        with store.begin() as tx:
+            assert tx.projects.use("team") == ProjectUse(runs=1, tokens=100, usd=0.5)
+            tx.retention.sweep(run.id, 10)
+            assert tx.projects.use("team").tokens == 100
+        # Another day began.
+        c.execute("UPDATE deletions SET swept_at = swept_at - interval '1 day'")
+    assert planned_by_quota(ctx, second) == 8
+
+
+def test_outcomes_and_workers_leave_with_the_runs_of_their_time(
+    ctx: Context, store: SqlStore, database: str
+) -> None:
+    with store.begin() as tx:
+        tx.outcomes.keep("first", Outcome(b"{}", None, b"", b"", 1.0, 1.0))
+        for name in ("idle", "busy"):
+            tx.workers.record(Worker(name, "cpu"), {None: 2.0}, Capacity())
+    run = finished(ctx, "first")
+    address = database.replace("+psycopg", "")
+    with psycopg.connect(address, autocommit=True) as c:
+        c.execute("UPDATE runs SET created_at = created_at - interval '3 days'")
+        c.execute("UPDATE outcomes SET kept_at = kept_at - interval '2 days'")
+        c.execute("UPDATE workers SET seen_at = seen_at - interval '2 days'")
+    with store.begin() as tx:
+        tx.outcomes.keep("second", Outcome(b"{}", None, b"", b"", 1.0, 1.0))
+        tx.workers.record(Worker("live", "cpu"), {None: 2.0}, Capacity())
+    assert retention.sweep(store) == {}
+
+    second = finished(ctx, "second")
+    with store.begin() as tx:
+        tx.workers.record(Worker("busy", "cpu"), {second: 2.0}, Capacity())
+    with psycopg.connect(address, autocommit=True) as c:
+        c.execute("UPDATE workers SET seen_at = seen_at - interval '2 days' WHERE id = 'busy'")
+    assert delete(store, run)
+    removed = retention.sweep(store)
+
+    assert (removed["outcomes"], removed["workers"]) == (1, 1)
+    with store.begin() as tx:
+        assert (tx.outcomes.recall("first"), tx.outcomes.recall("second") is None) == (None, False)
+        assert [worker.id for worker in tx.workers.live()] == ["live"]
+        assert [worker.id for worker in tx.workers.at_work_for(second)] == ["busy", "live"]
 
 
 def test_a_candidate_that_another_group_has_stays(recorded: Context, store: SqlStore) -> None:

@@ -82,11 +82,11 @@ _REMOVE = "DELETE FROM projects WHERE name = %(project)s"
 _LOCK = "SELECT pg_advisory_xact_lock(%(space)s, hashtext(%(project)s))"
 _PROJECTS = 0x65766F73
 """First key of the advisory lock on a project; the second is a hash of its name."""
-_TODAY = "(now() AT TIME ZONE 'UTC')::date"
+TODAY = "(now() AT TIME ZONE 'UTC')::date"
 _BEGIN_DAY = f"""
     INSERT INTO project_days (run, day, tokens, cost_usd)
-    SELECT id, {_TODAY}, tokens * before, cost_usd * before FROM (
-        SELECT *, ((created_at AT TIME ZONE 'UTC')::date < {_TODAY})::int AS before FROM runs
+    SELECT id, {TODAY}, tokens * before, cost_usd * before FROM (
+        SELECT *, ((created_at AT TIME ZONE 'UTC')::date < {TODAY})::int AS before FROM runs
     ) AS runs
     WHERE id = %(run)s AND parent IS NULL ON CONFLICT DO NOTHING
 """
@@ -95,10 +95,15 @@ _USE = f"""
         SELECT id, priority, parent FROM runs
         WHERE project = %(project)s AND state = 'running' AND NOT in_process
     ), spent AS (
-        SELECT coalesce(sum(runs.tokens - day.tokens), 0)::bigint AS tokens,
-            coalesce(sum(runs.cost_usd - day.cost_usd), 0)::float8 AS usd
-        FROM project_days AS day JOIN runs ON runs.id = day.run
-        WHERE day.day = {_TODAY} AND runs.project = %(project)s
+        SELECT coalesce(sum(tokens), 0)::bigint AS tokens, coalesce(sum(cost_usd), 0)::float8 AS usd
+        FROM (
+            SELECT runs.tokens - day.tokens AS tokens, runs.cost_usd - day.cost_usd AS cost_usd
+            FROM project_days AS day JOIN runs ON runs.id = day.run
+            WHERE day.day = {TODAY} AND runs.project = %(project)s
+            UNION ALL
+            SELECT tokens, cost_usd FROM deletions
+            WHERE project = %(project)s AND swept_at >= {TODAY}::timestamp AT TIME ZONE 'UTC'
+        ) AS by_run
     )
     SELECT tokens, usd, (SELECT count(*) FROM going WHERE parent IS NULL) AS runs,
         (SELECT count(*) FROM proposals WHERE state IN ('planned', 'testing')

@@ -9,6 +9,7 @@ that dies in between loses one such transaction, and any other goes on.
 from collections.abc import Sequence
 
 from app.adapters.store.driver import DriverConnection
+from app.adapters.store.fleets import TODAY
 from app.domain.run import RunState
 from app.ports.retention import DeletionReason, Removed, StoredRun
 
@@ -102,15 +103,44 @@ _SOME = """
         SELECT ctid FROM {table} WHERE run = %(run)s LIMIT %(most)s
     ))
 """
-_OF_RUN = ("events", "fingerprints", "elites", "islands", "worker_times", "project_days")
+_OF_RUN = ("events", "fingerprints", "elites", "islands", "worker_times")
 _DELETE_RUN = "DELETE FROM runs WHERE id = %(run)s AND deleted RETURNING problem"
 _HOLD_PROBLEMS = "LOCK TABLE problems IN SHARE ROW EXCLUSIVE MODE"
 _UNUSED = "SELECT NOT EXISTS (SELECT FROM runs WHERE problem = %(problem)s)"
 _DELETE_FILES = "DELETE FROM problem_files WHERE problem = %(problem)s"
 _DELETE_PROBLEM = "DELETE FROM problems WHERE digest = %(problem)s"
-_SWEPT = """
-    UPDATE deletions SET swept_at = now(), database_bytes = pg_database_size(current_database())
-    WHERE run = %(run)s
+_SWEPT = f"""
+    WITH days AS (DELETE FROM project_days WHERE run = %(run)s RETURNING *), today AS (
+        SELECT runs.project, runs.tokens - days.tokens AS tokens,
+            runs.cost_usd - days.cost_usd AS cost_usd
+        FROM days JOIN runs ON runs.id = days.run WHERE days.day = {TODAY}
+    )
+    UPDATE deletions SET swept_at = now(), database_bytes = pg_database_size(current_database()),
+        project = coalesce((SELECT project FROM today), ''),
+        tokens = coalesce((SELECT tokens FROM today), 0),
+        cost_usd = coalesce((SELECT cost_usd FROM today), 0)
+    WHERE run = %(run)s AND swept_at IS NULL
+"""
+"""A deletion gives no quota back: what the run has spent today is kept in its place."""
+_USELESS_BEFORE = """
+    (SELECT least(min(created_at), now() - interval '1 day') FROM runs
+        WHERE NOT kept OR state IN ('running', 'paused'))
+"""
+"""What is older belongs to runs that have left; those that are kept do without."""
+_FORGET_OUTCOMES = f"""
+    DELETE FROM outcomes WHERE job = ANY(ARRAY(
+        SELECT job FROM outcomes WHERE kept_at < {_USELESS_BEFORE} LIMIT %(most)s
+    ))
+"""
+_FORGET_WORKERS = f"""
+    WITH gone AS (
+        SELECT id FROM workers WHERE seen_at < {_USELESS_BEFORE} AND NOT EXISTS (
+            SELECT FROM worker_times WHERE worker = workers.id AND run IS NOT NULL
+        ) LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    ), idle AS (
+        DELETE FROM worker_times USING gone WHERE worker = gone.id
+    )
+    DELETE FROM workers USING gone WHERE workers.id = gone.id
 """
 _LOGGED = f"""
     SELECT id FROM runs
@@ -197,8 +227,8 @@ class SqlRetention:
             removed = self._c.write(_SOME.format(table=table), {"run": run, "most": 8 * most})
             if removed:
                 return {table: removed}
-        problem = self._c.value(_DELETE_RUN, {"run": run})
         self._c.write(_SWEPT, {"run": run})
+        problem = self._c.value(_DELETE_RUN, {"run": run})
         return {} if problem is None else {"runs": 1, **self._sweep_problem(problem)}
 
     def _sweep_cohorts(self, cohorts: Sequence[int]) -> Removed:
@@ -227,6 +257,11 @@ class SqlRetention:
             "problem_files": files,
             "problems": self._c.write(_DELETE_PROBLEM, {"problem": problem}),
         }
+
+    def forget(self, most: int) -> Removed:
+        statements = {"outcomes": _FORGET_OUTCOMES, "workers": _FORGET_WORKERS}
+        removed = {name: self._c.write(each, {"most": most}) for name, each in statements.items()}
+        return {name: n for name, n in removed.items() if n}
 
     def strip_prompts(self, older_seconds: float, most: int) -> int:
         run = self._c.value(_LOGGED, {"older": older_seconds})

@@ -11,7 +11,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from app.adapters.store.outage import CONNECT_SECONDS
 from app.ports.protocols import Unavailable
 
-NEEDED = "0005_retention"
+NEEDED = "0006_bounds"
 """The revision that this code was written for: the head of `migrations`."""
 
 

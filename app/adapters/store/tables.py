@@ -123,8 +123,12 @@ deletions = Table(
     _moment("deleted_at"),
     Column("swept_at", DateTime(timezone=True)),
     Column("database_bytes", BigInteger),
+    Column("project", Text, nullable=False, server_default=""),
+    Column("tokens", BigInteger, nullable=False, server_default="0"),
+    Column("cost_usd", Float(53), nullable=False, server_default="0"),
     CheckConstraint("reason IN ('asked', 'age', 'size')", name="reason_is_known"),
     Index("deletions_unswept", "run", postgresql_where=text("swept_at IS NULL")),
+    Index("deletions_spent", "project", "swept_at"),
 )
 projects = Table(
     "projects",
@@ -319,6 +323,7 @@ outcomes = Table(
     Column("cpu_seconds", Float(53), nullable=False),
     Column("peak_memory_mib", Float(53)),
     _moment("kept_at"),
+    Index("outcomes_kept_at_index", "kept_at"),
 )
 islands = Table(
     "islands",
