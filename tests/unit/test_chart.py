@@ -160,10 +160,10 @@ def test_a_fleet_may_give_its_leases_back_at_once() -> None:
     assert (drained["now"], drained["gpu"], drained["control"]) == ("0", "50", "20")
 
 
-def _policies(everything: list[Manifest], labels: Mapping[str, str]) -> dict[str, set[str]]:
+def policies(manifests: list[Manifest], labels: Mapping[str, str]) -> dict[str, set[str]]:
     """Returns the names of the policies by which a pod may open and take connections."""
     found: dict[str, set[str]] = {"egress": set(), "ingress": set()}
-    for one in everything:
+    for one in manifests:
         if one["kind"] == "NetworkPolicy" and _selects(one["spec"]["podSelector"], labels):
             for direction, names in found.items():
                 if one["spec"].get(direction):
@@ -182,7 +182,7 @@ def _selects(selector: Manifest, labels: Mapping[str, str]) -> bool:
 
 def test_trials_reach_nothing_and_each_pod_what_it_needs(everything: list[Manifest]) -> None:
     reached = {
-        name: _policies(everything, pod["metadata"]["labels"]) for name, pod in pods(everything)
+        name: policies(everything, pod["metadata"]["labels"]) for name, pod in pods(everything)
     }
     denied = {
         one["metadata"]["name"]: one["spec"]["policyTypes"]
@@ -194,7 +194,7 @@ def test_trials_reach_nothing_and_each_pod_what_it_needs(everything: list[Manife
         "evoq-evoqueue-deny": ["Ingress", "Egress"],
         "evoq-evoqueue-trials": ["Ingress", "Egress"],
     }
-    assert _policies(everything, {"evoqueue.network": "none"}) == {
+    assert policies(everything, {"evoqueue.network": "none"}) == {
         "egress": set(),
         "ingress": set(),
     }
@@ -240,7 +240,7 @@ def test_keda_scales_fleets_on_the_demand_of_their_tags(everything: list[Manifes
             ("postgresql", "SELECT evoq_demand('cpu', 'highmem') + evoq_demand('cpu', 'slow')")
         ],
         "vllm": [
-            ("postgresql", "SELECT least(evoq_demand('gpu'), 1)"),
+            ("postgresql", "SELECT least(evoq_demand('gpu', ''), 1)"),
             (
                 "prometheus",
                 'sum(vllm:num_requests_waiting{namespace="search",service="evoq-evoqueue-vllm"})',
