@@ -66,8 +66,8 @@ def require_fleets(settings: RunSettings, islands: int, *, asks: bool) -> None:
             "one step asks all judges of a program, and these are of several fleets",
             where="llm.roles.judge",
             value=", ".join(queue_of("gpu", label) for label in judges),
-            remedy="Name judges of one fleet in llm.roles.judge.models, or set "
-            "llm.roles.judge.fleet.",
+            remedy="Name judges of one fleet in llm.roles.judge.models, or one judge in "
+            "llm.roles.judge.model.",
         )
 
 

@@ -12,6 +12,7 @@ import app.client.adjustments
 import app.client.requirements
 import app.client.setting_layers
 import app.config.checks
+import app.config.fleet_checks
 import app.config.mix
 from app.adapters.model.providers.error_body import ErrorBody
 from app.adapters.model.providers.overflow import overflow
@@ -39,6 +40,8 @@ GAME = replace(PYTHON, players=2)
 TEXT = replace(PYTHON, seeds=(Program("a text\n", "text"),), language="text")
 STAGES = replace(PYTHON, stages=("quick", "full"), cases=Cases())
 VENDOR = "llm.base_url=https://api.openai.com/v1"
+A, B, ANY = "{name: a, fleet: 'gpu:a'}", "{name: b, fleet: 'gpu:b'}", "{name: c}"
+AT_A, AT_A_AND_B = "queue.fleets=['gpu:a']", "queue.fleets=['gpu:a', 'gpu:b']"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,14 @@ class Row:
       given: Settings that are refused.
       remedy: Words of the remedy.
       carried_out: Settings in place of `given`, once for each alternative that the remedy names.
+      local: Whether a command brings the workers, which serve every fleet.
     """
 
     given: Sequence[str]
     remedy: str
     carried_out: Sequence[Sequence[str]]
     of: Problem = PYTHON
+    local: bool = True
 
 
 AGENT = "search.operators={agent: 1}"
@@ -301,6 +306,48 @@ ROWS = [
         [["search.operators={tune: 1}"]],
     ),
     Row(["search.operators={tune: 1"], "Correct the syntax", [["search.operators={tune: 1}"]]),
+    Row(
+        [f"llm.models=[{A}, {B}]", AT_A_AND_B, "search.islands=1"],
+        "Leave the others out, or raise search.islands",
+        [
+            [f"llm.models=[{A}]", AT_A, "search.islands=1"],
+            [f"llm.models=[{A}, {B}]", AT_A_AND_B, "search.islands=2"],
+        ],
+        local=False,
+    ),
+    Row(
+        [f"llm.models=[{A}, {B}]", "llm.feedback=true"],
+        "Name judges of one fleet in llm.roles.judge.models, or one judge in llm.roles.judge.model",
+        [
+            [f"llm.models=[{A}, {B}]", "llm.feedback=true", f"llm.roles.judge.models=[{B}]"],
+            [f"llm.models=[{A}, {B}]", "llm.feedback=true", "llm.roles.judge.model=j"],
+        ],
+        local=False,
+    ),
+    Row(
+        [f"llm.models=[{A}]", "llm.roles.refiner={model: r, fleet: 'gpu:r'}"],
+        "Leave it out: a model without a fleet is asked by the workers of any",
+        [[f"llm.models=[{A}]", "llm.roles.refiner={model: r}"]],
+        local=False,
+    ),
+    Row(
+        [f"llm.models=[{A}]", AT_A_AND_B, "search.islands=2"],
+        "Give a model of llm.models this `fleet`, or name one without a fleet",
+        [
+            [f"llm.models=[{A}, {B}]", AT_A_AND_B, "search.islands=2"],
+            [f"llm.models=[{A}, {ANY}]", AT_A_AND_B, "search.islands=2"],
+        ],
+        local=False,
+    ),
+    Row(
+        [f"llm.models=[{A}, {B}]", AT_A],
+        "Name the fleet in queue.fleets, too, or leave those of the kind `gpu` out there",
+        [
+            [f"llm.models=[{A}, {B}]", AT_A_AND_B, "search.islands=2"],
+            [f"llm.models=[{A}, {B}]", "queue.fleets=['cpu:big']"],
+        ],
+        local=False,
+    ),
 ]
 
 
@@ -311,7 +358,7 @@ def planned(row: Row, given: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv(name, "a-key")
     layers = SettingLayers((from_assignments([one for one in given if one not in variables]),))
     try:
-        return plan_run(row.of, layers, local=True)
+        return plan_run(row.of, layers, local=row.local)
     finally:
         for name in variables:
             monkeypatch.delenv(name)
@@ -434,7 +481,7 @@ OTHERWISE = {
 @pytest.mark.parametrize(
     "module",
     [
-        *(app.config.checks, app.config.mix),
+        *(app.config.checks, app.config.fleet_checks, app.config.mix),
         *(app.client.setting_layers, app.client.adjustments, app.client.requirements),
     ],
 )
