@@ -3,9 +3,11 @@
 import base64
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 
@@ -46,6 +48,32 @@ def test_the_archive_does_a_task_with_the_standard_library_alone(tmp_path: Path)
     assert "word" not in answer.value["output"]
     assert (folder / "made").exists()
     assert shipping.archive() == shipping.archive()
+
+
+def test_a_result_is_written_whole_into_a_descriptor_that_does_not_wait(tmp_path: Path) -> None:
+    """Some programs leave the output that they inherit so; a pipe holds less than this result."""
+    folder = tmp_path / "tree"
+    folder.mkdir()
+
+    def answer(path: Path) -> tuple[bool, str]:
+        return False, "x" * 200_000
+
+    document = shipping.write(work(folder, candidate=answer)) | {"folders": [str(folder)]}
+    (tmp_path / "task.pkl").write_text(json.dumps(document))
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with subprocess.Popen(
+        [sys.executable, "-m", "app.patterns.worker", tmp_path / "task.pkl"],
+        env={**os.environ, NONCE: "word"}, stdout=writer,
+    ) as running, open(reader, "rb") as read:  # fmt: skip
+        os.close(writer)
+        while not select.select([read], [], [], 0.1)[0] and running.poll() is None:
+            pass
+        time.sleep(0.2)
+        said = read.read().split()[2]
+    assert running.returncode == 0
+    document = json.loads(base64.b64decode(said))
+    assert answer(folder)[1] in document["said"]
 
 
 def test_a_worker_says_what_it_cannot_read(tmp_path: Path) -> None:
