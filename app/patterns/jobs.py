@@ -197,10 +197,13 @@ class JobsRunner:
             self._jobs.delete(started)
 
     def wait(self, started: StartedJob, stop: Withdrawal) -> JobEnd:
-        """Returns how a Job ended, which is deleted unless its group may be gone on with."""
+        """Returns how a Job ended, which is deleted unless its group may be gone on with.
+
+        One whose end cannot be awaited is deleted: its candidate has failed, and goes on nowhere.
+        """
         try:
             end = self._jobs.wait(started, stop)
-        except Stopped:
+        except Unavailable:
             self._end(started)
             raise
         if self._kept is None:

@@ -26,11 +26,15 @@ class FakeApiServer:
     Attributes:
       requests: How often each verb was used on each kind.
       down: Whether every request is answered with 503.
+      collects: Whether the files of a Job that is deleted are deleted at once, or never.
+      pends: Whether pods wait for their container, whose log is refused.
+      refusals: Kinds whose next creation is refused, with the status and its reason.
     """
 
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
-        self.down = False
+        self.down, self.collects, self.pends = False, True, False
+        self.refusals: dict[str, tuple[int, str]] = {}
         self._lock = threading.Lock()
         self._version, self._oldest = 1, 0
         self._things: dict[str, dict[str, Any]] = {"jobs": {}, "pods": {}, "configmaps": {}}
@@ -92,10 +96,25 @@ class FakeApiServer:
             status = {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": state}]}
             self._put("MODIFIED", "pods", {**pod, "status": status})
 
+    def job(self, name: str) -> dict[str, Any]:
+        """Returns a Job."""
+        with self._lock:
+            found: dict[str, Any] = self._things["jobs"][name]
+            return found
+
+    def expire(self, name: str) -> None:
+        """Ends a Job at its deadline, and leaves its pod as it is for a moment."""
+        with self._lock:
+            job = self._things["jobs"][name]
+            condition = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+            self._put("MODIFIED", "jobs", {**job, "status": {"conditions": [condition]}})
+
     def delete(self, name: str) -> None:
         """Deletes a Job, and at once what it owns."""
         with self._lock:
-            for kind, thing in (("pods", f"{name}-p"), ("configmaps", name), ("jobs", name)):
+            files = [one for one in self._things["configmaps"] if one.startswith(f"{name}-")]
+            owned = [("configmaps", one) for one in files if self.collects]
+            for kind, thing in (("pods", f"{name}-p"), *owned, ("jobs", name)):
                 if found := self._things[kind].pop(thing, None):
                     self._put("DELETED", kind, found)
 
@@ -137,8 +156,11 @@ class FakeApiServer:
             return
         name = thing["metadata"]["name"]
         with self._lock:
+            if refusal := self.refusals.pop(kind, None):
+                _answer(request, refusal[0], {"message": "not now", "reason": refusal[1]})
+                return
             if name in self._things[kind]:
-                _answer(request, 409, {"message": f"{name} exists"})
+                _answer(request, 409, {"message": f"{name} exists", "reason": "AlreadyExists"})
                 return
             uid = f"uid-{name}-{self._version}"
             thing = {**thing, "metadata": {**thing["metadata"], "uid": uid}, "status": {}}
@@ -147,8 +169,9 @@ class FakeApiServer:
                 owner = [{"uid": uid}]
                 metadata = {"name": f"{name}-p", "uid": f"p-{uid}", "ownerReferences": owner}
                 metadata["labels"] = thing["metadata"]["labels"]
-                state = {"name": "main", "state": {"running": {}}}
-                status = {"phase": "Running", "containerStatuses": [state]}
+                now, phase = ("waiting", "Pending") if self.pends else ("running", "Running")
+                state = {"name": "main", "state": {now: {}}}
+                status = {"phase": phase, "containerStatuses": [state]}
                 self._put("ADDED", "pods", {"metadata": metadata, "spec": {}, "status": status})
         _answer(request, 201, thing)
 
@@ -190,6 +213,10 @@ class FakeApiServer:
     def _log(self, request: BaseHTTPRequestHandler, name: str) -> None:
         with self._lock:
             job = self._things["jobs"][name]
+            pod = self._things["pods"][f"{name}-p"]
+        if pod["status"]["phase"] == "Pending":
+            _answer(request, 400, {"message": "the container is waiting to start"})
+            return
         nonce = job["metadata"]["annotations"]["evoqueue.nonce"]
         result = base64.b64encode(name.encode()).decode()
         _answer(request, 200, f"@@EVOQ {nonce} {result}\n")

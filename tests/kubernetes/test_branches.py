@@ -129,7 +129,7 @@ def test_a_job_has_its_task_by_a_config_map_and_its_branch_by_the_claim(
     [job] = json.loads(
         kubectl("-n", cluster.namespace, "get", "jobs", "-l", "evoqueue.job", "-o", "json")
     )["items"]
-    name, spec = job["metadata"]["name"], job["spec"]
+    spec = job["spec"]
     assert (spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (0, 300)
     assert spec["activeDeadlineSeconds"] > 3600
     pod = spec["template"]["spec"]
@@ -139,7 +139,8 @@ def test_a_job_has_its_task_by_a_config_map_and_its_branch_by_the_claim(
     [branch] = state.glob("session-*/1")
     assert mounts[str(branch)]["subPath"] == str(branch.relative_to(base.parent))
     assert mounts["/etc/branching"]["readOnly"]
-    task = json.loads(kubectl("-n", cluster.namespace, "get", "configmap", name, "-o", "json"))
+    [files] = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
+    task = json.loads(kubectl("-n", cluster.namespace, "get", "configmap", files, "-o", "json"))
     [owner] = task["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("Job", job["metadata"]["uid"])
     assert set(task["binaryData"]) == {"task.pkl", "worker.pyz"}

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from app.adapters.kubernetes import watch
+from app.adapters.kubernetes import connection, watch
 from app.adapters.kubernetes.connection import Cluster
 from app.adapters.kubernetes.endings import EndKind
 from app.adapters.kubernetes.jobs import JobEnd, Jobs
 from app.adapters.kubernetes.manifests import JobSpec
+from app.patterns.commands import Command
+from app.patterns.jobs import JobsRunner
+from app.patterns.racing import Speculate
 from app.ports.protocols import Unavailable
 from tests.kubernetes.fake_server import FakeApiServer
 
@@ -150,3 +153,82 @@ def test_a_process_that_ends_leaves_no_job_that_nobody_takes_over(
     jobs.close()
 
     assert server.names() == [kept.name]
+
+
+def test_a_job_of_the_same_name_has_files_of_its_own(
+    server: FakeApiServer, jobs: Jobs, pool: ThreadPoolExecutor
+) -> None:
+    """Given files of an earlier Job of the name, which the cluster has not deleted yet, I expect
+    the next Job to mount its own, which stay."""
+    ticketed = replace(SPEC, ticket="7 1")
+    server.collects = False
+    for attempt in (1, 2):
+        future = pool.submit(jobs.run, ticketed)
+        eventually(lambda n=attempt: len(server.names("configmaps")) == n)  # type: ignore[misc]
+        [name] = server.names()
+        [mounted] = [
+            volume["configMap"]["name"]
+            for volume in server.job(name)["spec"]["template"]["spec"]["volumes"]
+            if "configMap" in volume
+        ]
+        assert mounted == server.names("configmaps")[-1]
+        server.finish(name)
+        assert future.result(PATIENCE_SECONDS).results == (name.encode(),)
+
+
+def test_a_collision_of_requests_is_no_object_that_is_there(
+    server: FakeApiServer, jobs: Jobs, pool: ThreadPoolExecutor
+) -> None:
+    """Two requests that one quota counts at the same moment collide: 409, as an object that is
+    there; one of them is to be repeated."""
+    server.refusals = {"jobs": (409, "Conflict"), "configmaps": (409, "Conflict")}
+    [future] = started(server, jobs, pool, 1)
+    [name] = server.names()
+    server.finish(name)
+    assert future.result(PATIENCE_SECONDS).results == (name.encode(),)
+    assert server.requests["create configmaps"] == 2
+
+
+def test_a_job_whose_files_cannot_be_given_is_not_left(
+    server: FakeApiServer, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_RETRYING_SECONDS", 0.0)
+    server.refusals = {"configmaps": (503, "ServiceUnavailable")}
+    with pytest.raises(Unavailable):
+        jobs.start(replace(SPEC, ticket="7 1"))
+    assert server.names() == []
+
+
+def test_the_log_of_a_container_that_never_ran_is_not_asked_for(
+    server: FakeApiServer, cluster: Cluster, jobs: Jobs
+) -> None:
+    """Whoever takes a Job over may see it end at its deadline while its pod still waits."""
+    ticketed, died = replace(SPEC, ticket="7 1"), Jobs(cluster)
+    server.pends = True
+    died.start(ticketed)
+    adopted = jobs.start(ticketed)
+    server.expire(adopted.name)
+    end = jobs.wait(adopted)
+    assert (end.ending.kind, end.results) == (EndKind.DEADLINE, ())
+    assert server.requests["get log"] == 0
+    died.close()
+
+
+def test_a_candidate_whose_job_cannot_be_followed_leaves_no_job(
+    server: FakeApiServer, cluster: Cluster, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    base = tmp_path / "volume" / "base"
+    base.mkdir(parents=True)
+    runner = JobsRunner(claim="c", image="any", mount=base.parent, cluster=cluster)
+    runner._jobs._outage_seconds = 0.2
+    future = pool.submit(Speculate([Command(["true"])], runner=runner), str(base))
+    eventually(lambda: server.watching() == 2 and len(server.names("configmaps")) == 1)
+    server.down = True
+    server.drop_watches()
+    eventually(lambda: server.requests["delete jobs"] > 0)
+    server.down = False
+
+    [failed] = future.result(PATIENCE_SECONDS).all_results
+    assert "has not answered" in failed.error
+    assert server.names() == []
+    runner.close()

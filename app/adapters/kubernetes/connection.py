@@ -250,7 +250,8 @@ class Cluster:
         message = str(status.get("message") or status.get("reason") or f"status {code}")
         if code == 404:
             raise NotThere(message)
-        if code == 409:
+        # Others are collisions, as of two requests that one quota counts at the same moment.
+        if code == 409 and status.get("reason") == "AlreadyExists":
             raise Exists(message)
         if code == 410:
             raise Expired(message)

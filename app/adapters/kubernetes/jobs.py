@@ -158,7 +158,7 @@ class Jobs:
         try:
             document, adopted = self._create(spec, name)
             nonce = document["metadata"]["annotations"][NONCE]
-            self._give_files(spec, document)
+            self._give_files(spec, document, adopted=adopted)
             pods = self._cluster.listed("pods", f"{JOB}={name}").items if adopted else ()
         except BaseException:
             self._watch.forget(followed)
@@ -179,7 +179,9 @@ class Jobs:
         now = time.monotonic()
         waited = (ran_since or now) - started.began
         ran = now - ran_since if ran_since else 0.0
-        if end.kind not in (EndKind.DONE, EndKind.FAILED, EndKind.DEADLINE) or not end.pod:
+        kinds = (EndKind.DONE, EndKind.FAILED, EndKind.DEADLINE)
+        # A container that has not run has no log, and asking for it is refused.
+        if end.kind not in kinds or not end.pod or ran_since is None:
             return JobEnd(end, waited_seconds=waited, ran_seconds=ran)
         try:
             output, results = self._read(end, started)
@@ -246,14 +248,16 @@ class Jobs:
                 raise Unavailable(f"the Job {name} is being deleted, and does not end")
             time.sleep(_FLUSHING_SECONDS)
 
-    def _give_files(self, spec: JobSpec, document: Document) -> None:
+    def _give_files(self, spec: JobSpec, document: Document, *, adopted: bool) -> None:
         try:
             if spec.files:
                 with contextlib.suppress(Exists):
                     self._cluster.create_config_map(config_map(spec, document))
-        except (Misconfigured, QuotaExceeded):
-            with contextlib.suppress(NotThere):
-                self._cluster.delete_job(document["metadata"]["name"])
+        except Unavailable as error:
+            # A Job that was there may have its files; a new one would wait for them in vain.
+            if not adopted or isinstance(error, (Misconfigured, QuotaExceeded)):
+                with contextlib.suppress(NotThere, Unavailable):
+                    self._cluster.delete_job(document["metadata"]["name"])
             raise
 
     def _await(self, started: StartedJob, stop: Stop) -> tuple[Ending, float | None]:

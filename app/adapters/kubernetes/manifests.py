@@ -189,6 +189,14 @@ def job(spec: JobSpec, name: str, nonce: str, owner: str) -> Document:
     }
 
 
+def _files_name(name: str, nonce: str) -> str:
+    """Returns the name of a Job's ConfigMap, which no earlier Job of the same name had.
+
+    The cluster deletes the files of a Job some time after it.
+    """
+    return f"{name}-{nonce[:8]}"
+
+
 def config_map(spec: JobSpec, created: Document) -> Document:
     """Returns the ConfigMap with a Job's files, which the cluster deletes with the Job."""
     metadata = created["metadata"]
@@ -196,7 +204,7 @@ def config_map(spec: JobSpec, created: Document) -> Document:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": metadata["name"],
+            "name": _files_name(metadata["name"], metadata["annotations"][NONCE]),
             "labels": metadata["labels"],
             "ownerReferences": [
                 {
@@ -215,7 +223,7 @@ def config_map(spec: JobSpec, created: Document) -> Document:
 
 
 def _pod(spec: JobSpec, name: str, nonce: str) -> Document:
-    volumes, mounts = _volumes(spec, name)
+    volumes, mounts = _volumes(spec, _files_name(name, nonce))
     security, placement = spec.security, spec.placement
     root = security.user == 0
     pod: Document = {
@@ -296,13 +304,13 @@ def _resources(resources: Resources) -> Document:
     return {"limits": limits, "requests": requests}
 
 
-def _volumes(spec: JobSpec, name: str) -> tuple[list[Document], list[Document]]:
-    """Returns the volumes of a pod, and where its container finds them."""
+def _volumes(spec: JobSpec, files: str) -> tuple[list[Document], list[Document]]:
+    """Returns the volumes of a pod, its files' ConfigMap among them, and where they are mounted."""
     volumes: list[Document] = []
     mounts: list[Document] = []
     if spec.files:
         # Readable by the container's first user alone.
-        volumes.append({"name": "files", "configMap": {"name": name, "defaultMode": 0o440}})
+        volumes.append({"name": "files", "configMap": {"name": files, "defaultMode": 0o440}})
         mounts.append({"name": "files", "mountPath": spec.files_path, "readOnly": True})
     for number, scratch in enumerate(spec.scratch):
         volume = {"medium": "Memory", "sizeLimit": f"{scratch.mib}Mi"}
