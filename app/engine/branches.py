@@ -73,16 +73,17 @@ def add(ctx: Context, run: int, candidate: Program, trial: Trial) -> TrialId:
     """Adds a candidate and enqueues it.
 
     Raises:
-      GroupTaken: The group was stopped meanwhile.
+      GroupTaken: The group was stopped or deleted meanwhile.
     """
     with ctx.store.begin() as tx:
+        if halted := _halted(tx, run):
+            raise GroupTaken(halted)
         tx.programs.put([candidate])
         cohort = tx.cohorts.add_without_members(run, BRANCH)
         again = ctx.pace.redeliver_seconds
         added = tx.trials.add([(cohort, trial)], redeliver_seconds=again, fleets=FleetRules())
         if not tx.runs.set_state(run, _GOING, RunState.RUNNING):
-            stored = tx.runs.get(run)
-            raise GroupTaken(f"the group {stored.name!r} is {stored.state.value}: {stored.reason}")
+            raise GroupTaken(_halted(tx, run))
     enqueue_trials(ctx, added)
     return added[0].id
 
@@ -96,10 +97,17 @@ def withdraw(ctx: Context, trials: Sequence[TrialId]) -> None:
 def standing(ctx: Context, run: int, trials: Sequence[TrialId]) -> Standing:
     """Returns which candidates have ended, and why the others will not."""
     with ctx.store.begin() as tx:
-        results = tx.trials.results(trials)
+        return Standing(tx.trials.results(trials), _halted(tx, run))
+
+
+def _halted(tx: Transaction, run: int) -> str:
+    """Returns why no candidate of a group begins any more; "" where one may."""
+    try:
         stored = tx.runs.get(run)
-    halted = "" if stored.state in _GOING else f"{stored.state.value}: {stored.reason}"
-    return Standing(results, f"the group {stored.name!r} is {halted}" if halted else "")
+    except LookupError:
+        return "the group was deleted"
+    going = stored.state in _GOING
+    return "" if going else f"the group {stored.name!r} is {stored.state.value}: {stored.reason}"
 
 
 def end_idle(tx: Transaction, run: Run) -> None:

@@ -5,10 +5,12 @@ answer and a patch, which is applied to its branch here.  The pattern decides an
 """
 
 import json
+import logging
 import os
 import secrets
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -36,6 +38,8 @@ from app.ports.records import NewRun
 
 MOST_CANDIDATE_BYTES = 1 << 20
 _LOOK_SECONDS, _AGAIN_SECONDS = 5.0, 1.0
+
+log = logging.getLogger(__name__)
 
 
 class Listening(Protocol):
@@ -105,7 +109,7 @@ class LedgerRunner:
             number = base.known.get(trial)
             if number is None:
                 number = branches.add(self._ctx, base.run, program, trial)
-        except (patch.PatchError, branches.GroupTaken, Unavailable) as error:
+        except (patch.PatchError, branches.GroupTaken, Unavailable, OSError) as error:
             raise ProcessBranchError(str(error)) from error
         queued = _Queued(self, number, work)
         with self._lock:
@@ -115,15 +119,17 @@ class LedgerRunner:
                 watch = threading.Thread(target=self._watch, name="candidates", daemon=True)
                 watch.start()
         if trial in base.known:
-            self._look()
+            # The watch looks again.
+            with suppress(Unavailable):
+                self._look()
         return queued
 
-    def withdraw(self, trials: list[TrialId]) -> None:
-        """Ends candidates that are not wanted any more."""
+    def withdraw(self, trial: TrialId) -> None:
+        """Ends a candidate that is not wanted any more; where that fails, it goes on to its end."""
         try:
-            branches.withdraw(self._ctx, trials)
+            branches.withdraw(self._ctx, [trial])
         except Unavailable as error:
-            raise ProcessBranchError(f"candidates cannot be withdrawn: {error}") from error
+            log.warning("the candidate %d of %s is not withdrawn: %s", trial, self.group, error)
 
     def forget(self, trial: TrialId) -> None:
         """Waits for a candidate no longer."""
@@ -203,6 +209,7 @@ class _Queued:
         self._runner, self._trial, self._work = runner, trial, work
         self._shipped = shipping.Shipped(work.budget)
         self._handle = os.eventfd(0)
+        self._lock = threading.Lock()
         self._ended: Evaluation | str | None = None
 
     def fileno(self) -> int:
@@ -210,9 +217,10 @@ class _Queued:
 
     def end(self, ended: Evaluation | str) -> None:
         """Takes the result over, or why there will be none; the first counts."""
-        if self._ended is None:
-            self._ended = ended
-            os.eventfd_write(self._handle, 1)
+        with self._lock:
+            if self._ended is None:
+                self._ended = ended
+                os.eventfd_write(self._handle, 1)
 
     def result(self) -> Answer:
         ended = self._ended
@@ -232,8 +240,11 @@ class _Queued:
 
     def request_end(self) -> None:
         if self._ended is None:
-            self._runner.withdraw([self._trial])
+            self._runner.withdraw(self._trial)
 
     def close(self) -> None:
         self._runner.forget(self._trial)
-        os.close(self._handle)
+        with self._lock:
+            # A result that arrives now must not be written into what has the descriptor next.
+            self._ended = self._ended or "it was closed"
+            os.close(self._handle)

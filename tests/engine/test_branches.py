@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -23,15 +24,17 @@ from app.adapters.store.sql import SqlStore
 from app.config.settings import SandboxSettings
 from app.domain.problem import Limits
 from app.domain.run import RunState
-from app.engine import lifecycle, steps
+from app.engine import branches, lifecycle, steps
 from app.engine.context import Context, Pace
+from app.patterns import patch
 from app.patterns.budget import CandidateBudget
 from app.patterns.commands import Command
 from app.patterns.errors import ProcessBranchError
 from app.patterns.levels import BeamSearch, Tournament
-from app.patterns.queue import LedgerRunner
+from app.patterns.queue import LedgerRunner, _Queued
 from app.patterns.racing import BestOfN, Speculate
-from app.ports.protocols import Sandbox, Step
+from app.patterns.work import Work
+from app.ports.protocols import Sandbox, Step, Unavailable
 from tests.engine.conftest import with_process
 
 LIMITS = Limits(wall_seconds=60.0, cpu_seconds=60.0, memory_mib=512, processes=32)
@@ -332,3 +335,58 @@ def test_a_group_that_is_stopped_ends_its_pattern(
     assert "the group 'stopped' is cancelled" in result.error
     [refused] = Speculate([shell("true")], runner=runners("stopped"))(base).all_results
     assert "is cancelled" in refused.error
+
+
+def test_an_outage_of_the_ledger_fails_no_candidate_that_is_there(
+    runners: Callable[..., LedgerRunner], base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidates = [shell(f"echo {n} >&3") for n in range(2)]
+    BestOfN(candidates, runner=runners("outage"), commit=False)(base)
+    standing, outages = branches.standing, [True, True]
+
+    def flaky(*arguments: Any) -> branches.Standing:
+        if outages:
+            outages.pop()
+            raise Unavailable("the ledger is away")
+        return standing(*arguments)
+
+    monkeypatch.setattr(branches, "standing", flaky)
+    outcome = BestOfN(candidates, runner=runners("outage"), commit=False)(base)
+    assert [result.score for result in outcome.all_results] == [0.0, 1.0]
+    assert not outages
+
+
+def test_a_loser_that_cannot_be_withdrawn_takes_nothing_from_the_winner(
+    runners: Callable[..., LedgerRunner], base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise Unavailable("the ledger is away")
+
+    monkeypatch.setattr(branches, "withdraw", refuse)
+    outcome = Speculate([shell("sleep 4"), shell("touch won")], runner=runners())(base)
+    assert outcome.committed
+    assert (base / "won").exists()
+
+
+def test_a_folder_that_cannot_be_read_fails_its_candidate(
+    runners: Callable[..., LedgerRunner], base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: str) -> bytes:
+        raise PermissionError(13, "Permission denied", f"{folder}/kept.txt")
+
+    monkeypatch.setattr(patch, "pack", refuse)
+    [result] = Speculate([shell("true")], runner=runners())(base).all_results
+    assert "Permission denied" in result.error
+
+
+def test_a_result_that_comes_too_late_is_written_into_no_other_descriptor() -> None:
+    runner: Any = SimpleNamespace(forget=lambda trial: None)
+    late = _Queued(runner, 1, cast(Work, SimpleNamespace(budget=None)))
+    number = late.fileno()
+    late.close()
+    next_one = os.eventfd(0, os.EFD_NONBLOCK)
+    assert next_one == number
+    late.end("a result")
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(next_one)
+    os.close(next_one)

@@ -177,6 +177,22 @@ def test_a_candidate_that_another_group_has_stays(recorded: Context, store: SqlS
         assert candidate.id in tx.programs.get([candidate.id])
 
 
+def test_a_group_that_was_deleted_says_so_to_its_pattern(
+    recorded: Context, store: SqlStore
+) -> None:
+    ctx, toy, candidate = recorded, problem(), Program("{}", "json")
+    trial = Trial("evaluate", (candidate.id,), ("0",))
+    run, _ = branches.open_group(ctx, toy, replace(new_run(toy), operators={}))
+    number = branches.add(ctx, run.id, candidate, trial)
+    lifecycle.cancel(ctx, run.id)
+    assert delete(store, run.id)
+    for sweep in (lambda: None, lambda: retention.sweep(store)):
+        sweep()
+        assert branches.standing(ctx, run.id, [number]).halted == "the group was deleted"
+        with pytest.raises(branches.GroupTaken, match="the group was deleted"):
+            branches.add(ctx, run.id, candidate, trial)
+
+
 def test_a_sweep_that_is_killed_goes_on_where_it_was(
     ctx: Context, store: SqlStore, database: str, monkeypatch: pytest.MonkeyPatch
 ):
