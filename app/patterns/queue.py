@@ -180,6 +180,8 @@ class LedgerRunner:
                     if self._has_stopped():
                         return
             except Unavailable:
+                if self._has_stopped():
+                    return
                 threading.Event().wait(_AGAIN_SECONDS)
 
     def _has_stopped(self) -> bool:

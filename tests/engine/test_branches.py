@@ -379,6 +379,26 @@ def test_a_folder_that_cannot_be_read_fails_its_candidate(
     assert "Permission denied" in result.error
 
 
+def test_a_ledger_that_is_gone_is_not_listened_to_when_no_candidate_waits(
+    ctx: Context, base: Path
+) -> None:
+    gone = threading.Event()
+
+    class Gone:
+        def listen(self, channel: str, seconds: float) -> Iterator[bool]:
+            gone.wait(30)
+            raise Unavailable("the ledger is gone")
+
+    runner = LedgerRunner(ctx, Gone(), "", LIMITS)
+    work = Work(folders=(base,), home=base.parent / "home", candidate=shell("true"))
+    runner.start(work).close()
+    gone.set()
+    until = time.monotonic() + 30
+    while runner._watching:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def test_a_result_that_comes_too_late_is_written_into_no_other_descriptor() -> None:
     runner: Any = SimpleNamespace(forget=lambda trial: None)
     late = _Queued(runner, 1, cast(Work, SimpleNamespace(budget=None)))
