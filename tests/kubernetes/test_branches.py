@@ -400,11 +400,11 @@ def test_candidates_over_a_quota_of_jobs_wait_for_room(
         outcome = BestOfN([shell("true")] * 2, runner=runners())(base)
         assert [result.error for result in outcome.all_results] == ["", ""]
         # Without room in time, the quota is named.
-        late = BestOfN([shell("sleep 8"), shell("true")], runner=runners(start_seconds=3.0))(base)
+        late = BestOfN([shell("sleep 20"), shell("true")], runner=runners(start_seconds=9.0))(base)
     finally:
         kubectl("-n", cluster.namespace, "delete", "resourcequota", "one")
     errors = [result.error for result in late.all_results]
-    assert sum("exceeded quota" in error for error in errors) == 1
+    assert sum("exceeded quota" in error for error in errors) == 1, errors
 
 
 def test_levels_and_judges_have_the_branches_that_they_go_on_from(
