@@ -5,6 +5,7 @@ reads each of them from the disk in pieces, compresses it anew for every browser
 the smallest.  A browser paints nothing before it has the styles.
 """
 
+import asyncio
 import re
 from http.client import HTTPConnection, HTTPException
 from typing import NamedTuple
@@ -51,14 +52,17 @@ class AssetsMiddleware:
         key = scope["path"], compressed
         answer = self._kept.get(key)
         if answer is None:
-            answer = await self._asked(scope, receive, compressed)
+            answer = await self._asked(scope, compressed)
             if answer.start["status"] == 200 and self._bytes + len(answer.body) <= _MOST_BYTES:
                 self._kept[key] = answer
                 self._bytes += len(answer.body)
         await _send(answer, send)
 
-    async def _asked(self, scope: Scope, receive: Receive, compressed: bool) -> _Kept:
-        """Returns the whole answer of the application, which is asked for no part of it."""
+    async def _asked(self, scope: Scope, compressed: bool) -> _Kept:
+        """Returns the whole answer of the application, which is asked for no part of it.
+
+        The application does not learn that a browser has left, after which it would write no more.
+        """
         asked = dict(scope, headers=list(scope["headers"]))
         headers = MutableHeaders(scope=asked)
         headers["accept-encoding"] = "gzip" if compressed else "identity"
@@ -73,7 +77,12 @@ class AssetsMiddleware:
             elif message["type"] == "http.response.body":
                 body.extend(message.get("body", b""))
 
-        await self._app(asked, receive, take)
+        requests = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
+        async def stay() -> Message:
+            return next(requests, None) or await asyncio.get_running_loop().create_future()
+
+        await self._app(asked, stay, take)
         return _Kept(start, bytes(body))
 
 

@@ -1,12 +1,15 @@
 """Assets of the pages: asked for once, then answered from memory."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
 from fastapi import FastAPI, Request
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.testclient import TestClient
+from starlette.types import Message, Receive, Scope, Send
 
 from app.dashboard.assets import AssetsMiddleware
 
@@ -65,6 +68,29 @@ def test_a_part_that_is_asked_for_first_does_not_become_the_whole() -> None:
     client.get(STYLE, headers={"range": "bytes=0-9", "if-none-match": '"x"'})
 
     assert client.get(STYLE).text == TEXT
+
+
+def test_a_browser_that_leaves_does_not_cut_the_answer_of_the_next() -> None:
+    async def parts() -> AsyncIterator[str]:
+        for _ in range(4):
+            await asyncio.sleep(0.01)
+            yield TEXT
+
+    async def leave() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def lose(message: Message) -> None:
+        pass
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await StreamingResponse(parts(), media_type="text/css")(scope, receive, send)
+
+    kept = AssetsMiddleware(application, compressed=False)
+    scope = {"type": "http", "method": "GET", "path": STYLE, "headers": [], "asgi": {}}
+
+    asyncio.run(kept(scope, leave, lose))
+
+    assert TestClient(kept).get(STYLE).text == TEXT * 4
 
 
 @pytest.mark.parametrize(
