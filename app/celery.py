@@ -122,20 +122,20 @@ class Tick(schedule):  # type: ignore[misc]  # Celery has no types
     """Every so many seconds; without a run half as often, and never within `IDLE_SECONDS`."""
 
     def is_due(self, last_run_at: datetime) -> Any:
-        """Returns whether the tick is due, and the seconds until the next."""
-        due, seconds = super().is_due(last_run_at)
-        if due and self._idle():
-            seconds = max(2 * seconds, IDLE_SECONDS)
-        return schedstate(due, seconds)
+        """Returns whether the tick is due, and the seconds until the next.
 
-    def _idle(self) -> bool:
-        """Returns whether no run is running; removes the oldest messages beyond `MOST_WAITING`."""
+        Before a tick that is due, the oldest messages beyond `MOST_WAITING` are removed.
+        """
+        due, seconds = super().is_due(last_run_at)
+        if not due:
+            return schedstate(due, seconds)
+        # A Redis that cannot be asked is reported by the publication that follows.
         with contextlib.suppress(KombuError, RedisError), _redis(self.app) as client:
             # Redis keeps a tick that has expired until a worker takes it.
             client.ltrim("control", 0, MOST_WAITING - 1)
-            return bool(client.exists(IDLE_KEY))
-        # A Redis that cannot be asked is reported by the publication that follows.
-        return False
+            if client.exists(IDLE_KEY):
+                seconds = max(2 * seconds, IDLE_SECONDS)
+        return schedstate(due, seconds)
 
 
 def refusal(application: Celery) -> str:
