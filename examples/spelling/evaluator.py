@@ -65,7 +65,10 @@ def tests(folder):
 def failed_test(folder, library):
     """Returns the first of the library's own tests that fails; None if all pass."""
     sys.modules["main"] = library
-    for path in sorted(glob.glob(os.path.join(folder, "tests", "test_*.py"))):
+    paths = sorted(glob.glob(os.path.join(folder, "tests", "test_*.py")))
+    if not paths:
+        return {"error": "the library has no tests"}
+    for path in paths:
         for name, test in runpy.run_path(path).items():
             if name.startswith("test_"):
                 try:
