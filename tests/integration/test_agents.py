@@ -278,6 +278,16 @@ draft()
     assert "The agent added src/c.py, and a child may add no files" in refused.text
 
 
+def test_a_draft_that_is_no_text_is_named_and_costs_no_measurement() -> None:
+    script = """import subprocess
+open("src/a.py", "wb").write(b"\\xff")
+print(subprocess.run(["evoq", "try"], capture_output=True, text=True).stderr)
+"""
+    reply = completed(replace(model(script), try_program=lambda program: 1 / 0))
+
+    assert "src/a.py is no text in UTF-8" in reply.text
+
+
 def test_an_agent_can_be_stopped() -> None:
     stop = Withdrawal()
     timer = threading.Timer(1.0, stop.ask)

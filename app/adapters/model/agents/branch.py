@@ -48,8 +48,11 @@ for folder, _, names in os.walk("."):
     for path in (os.path.normpath(os.path.join(folder, name)) for name in names):
         if path in {{paths!r}} or re.fullmatch({{evolve!r}}, path):
             if os.path.isfile(path) and not os.path.islink(path):
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    files[path] = file.read()
+                try:
+                    with open(path, encoding="utf-8") as file:
+                        files[path] = file.read()
+                except UnicodeDecodeError:
+                    sys.exit(path + " is no text in UTF-8")
 body = json.dumps({{{{"files": files}}}}).encode()
 address = os.environ["EVOQ_ADDRESS"] + {TRY!r}
 request = urllib.request.Request(address, body, {{{{"Content-Type": "application/json"}}}})
