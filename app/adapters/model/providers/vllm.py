@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Protocol, cast
 
 from app.adapters.model.congestion.gate import Ended, RequestResult
 from app.adapters.model.providers.bound_replies import (
@@ -21,7 +21,7 @@ from app.adapters.model.providers.overflow import overflow
 from app.adapters.model.providers.partial_results import merged, partial_results
 from app.adapters.model.providers.spec import ModelSpec
 from app.adapters.model.providers.streamed_reply import Answer, AnswerChoice, TokenUsage
-from app.adapters.model.providers.vllm_engine import EngineRequest, GeneratedTexts
+from app.adapters.model.providers.vllm_engine import BEGINS, EngineRequest, GeneratedTexts
 from app.adapters.model.providers.wire import batches, completions, seed_of, shaping
 from app.domain.operator import Completion, Prompt, ReplyForm
 from app.ports.protocols import NEVER, Misconfigured, PromptTooLong, Stop, Unavailable
@@ -145,21 +145,15 @@ class VllmModel:
         return completions(self._spec, prompts, answer, seconds, self.parameters)
 
     def _request(self, prompts: Sequence[Prompt], form: ReplyForm | None) -> EngineRequest:
-        chat, body = messages(self._spec, prompts[0]), self._body(prompts[0], len(prompts))
-        if form is None:
-            return EngineRequest(chat, self._sampling(body))
-        bound = self._bound.body(body, chat, form)
-        if not form.opening:
-            return EngineRequest(chat, self._sampling(bound))
-        opened = [*chat, {"role": "assistant", "content": form.opening}]
-        return EngineRequest(opened, self._sampling(bound), GOES_ON)
-
-    def _sampling(self, body: Mapping[str, object]) -> dict[str, object]:
-        return {
-            name: value
-            for name, value in body.items()
-            if name in _SAMPLING or name in self._spec.extra_body
-        }
+        body = self._body(prompts[0], len(prompts))
+        if form is not None:
+            body = self._bound.body(body, messages(self._spec, prompts[0]), form)
+        known = (*_SAMPLING, *self._spec.extra_body)
+        return EngineRequest(
+            cast(list[dict[str, str]], body["messages"]),
+            {name: value for name, value in body.items() if name in known},
+            GOES_ON if GOES_ON.keys() <= body.keys() else BEGINS,
+        )
 
     async def _acquire(self, samples: int) -> None:
         try:

@@ -20,6 +20,8 @@ from app.adapters.model.congestion.engine_queue import EngineQueue
 from app.adapters.model.providers.vllm_orphans import Orphans
 from app.ports.protocols import Misconfigured, Unavailable
 
+BEGINS = {"add_generation_prompt": True}
+"""Arguments of a chat template with which the model begins its reply."""
 OLDEST = (0, 32)
 """Oldest version of vLLM whose renderer, exceptions and sampling parameters this module uses."""
 _PROGRESS_SECONDS = 10.0
@@ -60,7 +62,7 @@ class EngineRequest:
 
     messages: Sequence[Mapping[str, str]]
     sampling: Mapping[str, object] = field(default_factory=dict)
-    template: Mapping[str, object] = field(default_factory=lambda: {"add_generation_prompt": True})
+    template: Mapping[str, object] = field(default_factory=lambda: BEGINS)
 
 
 @dataclass(frozen=True, slots=True)
