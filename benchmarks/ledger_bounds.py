@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from statistics import fmean
 
 import psutil
 import psycopg
@@ -28,6 +29,8 @@ from benchmarks.ledger_growth import GrowingRun
 EVENTS = 8
 """Events of one transaction: a message names as many steps."""
 SESSIONS = 50
+SAMPLED = 0.01
+"""Seconds between two looks at who waits for a lock."""
 
 
 def main() -> None:
@@ -39,12 +42,13 @@ def main() -> None:
         schema.upgrade(url)
         growing = GrowingRun(url, Path(name) / "data", 4000)
         growing.advance(300)
-        rows = {n: _commits(url, growing.run, n, options.seconds) for n in (1, 4, 16)}
+        commits = {n: _commits(url, growing.run, n, options.seconds) for n in (1, 4, 16)}
         document = {
             "cores": os.cpu_count(),
             "load": round(os.getloadavg()[0], 1),
-            "transactions_of_one_run_a_second": rows,
-            "events_of_one_run_a_second": {n: EVENTS * rate for n, rate in rows.items()},
+            "transactions_of_one_run_a_second": {n: rate for n, (rate, _) in commits.items()},
+            "events_of_one_run_a_second": {n: EVENTS * rate for n, (rate, _) in commits.items()},
+            "lock_wait_ms_of_a_transaction": {n: wait for n, (_, wait) in commits.items()},
             "mib_of_a_session": _session_mib(growing),
             "withdrawal_ms": _notified(url),
         }
@@ -58,9 +62,14 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _commits(url: str, run: int, threads: int, seconds: float) -> float:
-    """Returns the transactions a second that write events of one run, with so many threads."""
-    store = SqlStore(url, connections=threads)
+def _commits(url: str, run: int, threads: int, seconds: float) -> tuple[float, float]:
+    """Writes events of one run with so many threads, a batch in each transaction.
+
+    Returns:
+      The transactions a second, and the milliseconds that one of them waited for a lock: the mean
+      number of sessions that wait, over the transactions a second (Little's law).
+    """
+    store = SqlStore(url, connections=threads + 1)
     counts, stop = [0] * threads, threading.Event()
 
     def write(thread: int) -> None:
@@ -74,13 +83,18 @@ def _commits(url: str, run: int, threads: int, seconds: float) -> float:
     began = time.monotonic()
     for worker in workers:
         worker.start()
-    time.sleep(seconds)
+    waiting = []
+    while time.monotonic() - began < seconds:
+        time.sleep(SAMPLED)
+        with store.begin() as tx:
+            waiting.append(tx.history.lock_waits().sessions)
     stop.set()
     for worker in workers:
         worker.join()
     took = time.monotonic() - began
     store.close()
-    return round(sum(counts) / took, 1)
+    rate = sum(counts) / took
+    return round(rate, 1), round(1000 * fmean(waiting) / rate, 1)
 
 
 def _session_mib(growing: GrowingRun) -> float:

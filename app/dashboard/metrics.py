@@ -160,6 +160,11 @@ class _Collector:
         yield from (workers, faulty, places, used, demand, unserved)
         uptime = tx.history.uptime_seconds()
         yield _gauge("evoq_ledger_uptime_seconds", "Since Postgres was started.", uptime)
+        waits = tx.history.lock_waits()
+        text = "Sessions that wait for a lock of the ledger."
+        yield _gauge("evoq_ledger_lock_waits", text, waits.sessions)
+        text = "Time that the first of these sessions has waited."
+        yield _gauge("evoq_ledger_lock_wait_seconds", text, waits.longest_seconds)
         yield _gauge("evoq_trials_at_work", "Trials that are in a sandbox.", at_work)
 
 

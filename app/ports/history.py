@@ -1,6 +1,7 @@
 """Folds over a run's proposals and trials.  Every result is bounded, or as long as requested."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.evaluation import Evaluation
@@ -18,6 +19,19 @@ from app.ports.records import (
     Spent,
     Validation,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class LockWaits:
+    """The sessions of the ledger that wait for a lock which another session holds.
+
+    Attributes:
+      sessions: Number of the sessions that wait now.
+      longest_seconds: Time that the first of them has waited; 0 without any.
+    """
+
+    sessions: int
+    longest_seconds: float
 
 
 class History(Protocol):
@@ -127,6 +141,10 @@ class History(Protocol):
 
     def uptime_seconds(self) -> float:
         """Returns for how long the ledger's server has been running."""
+        ...
+
+    def lock_waits(self) -> LockWaits:
+        """Returns who waits for a lock of the ledger at this moment."""
         ...
 
     def usual_failure(self, run: int, kind: str, among: int) -> DetailCount | None:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,26 @@ def test_a_scrape_without_a_ledger_and_a_queue_says_so(ctx: Context):
     assert found["evoq_ledger_up"] == found["evoq_queue_up"] == found["evoq_planning"]
     assert found["evoq_ledger_up"] == [({}, 0.0)]
     assert "evoq_runs" not in found
+
+
+def test_who_waits_for_a_lock_of_the_ledger_is_shown(ctx: Context, store: SqlStore, valkey: str):
+    def read() -> tuple[float, float]:
+        found = samples(scrape(reader(ctx, valkey)))
+        return found["evoq_ledger_lock_waits"][0][1], found["evoq_ledger_lock_wait_seconds"][0][1]
+
+    before = read()
+    lock, address = "SELECT pg_advisory_lock(1)", address_of(store)
+    with psycopg.connect(address) as holder, psycopg.connect(address) as waiter:
+        holder.execute(lock)
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(waiter.execute, lock)
+            during = next(waits for _ in range(500) if (waits := read())[1] > 0.1)
+            holder.execute("SELECT pg_advisory_unlock(1)")
+            ended.result()
+
+    assert before == (0, 0)
+    assert during[0] == 1
+    assert read() == (0, 0)
 
 
 def test_places_and_ages_show_how_busy_a_deployment_is(ctx: Context, store: SqlStore, valkey: str):

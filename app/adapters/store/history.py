@@ -14,6 +14,7 @@ from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import CohortId, ProposalId, State
 from app.domain.search.strategy import Ranking
+from app.ports.history import LockWaits
 from app.ports.records import (
     VALIDATE,
     Birth,
@@ -178,6 +179,14 @@ _FAILURES = """
     WHERE run = %(run)s AND state = 'failed' AND NOT seed GROUP BY 1 ORDER BY 2 DESC, 1
 """
 _UPTIME = "SELECT extract(epoch FROM clock_timestamp() - pg_postmaster_start_time())"
+# `waitstart` is NULL for the first instant of a wait.
+_LOCK_WAITS = """
+    SELECT count(*) AS sessions,
+        coalesce(extract(epoch FROM clock_timestamp() - min(waitstart)), 0)::float8
+            AS longest_seconds
+    FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE NOT granted AND datname = current_database()
+"""
 _USUAL_FAILURE = """
     SELECT detail, count(*) AS n, (array_agg(whole ORDER BY id DESC))[1] AS newest FROM (
         SELECT id, coalesce(failure_detail, '') AS whole,
@@ -425,6 +434,10 @@ class SqlHistory:
 
     def uptime_seconds(self) -> float:
         return float(self._c.value(_UPTIME, {}))
+
+    def lock_waits(self) -> LockWaits:
+        waits = self._c.row(_LOCK_WAITS, {})
+        return LockWaits(waits.sessions, waits.longest_seconds)
 
     def ledger_bytes(self) -> int:
         return int(self._c.value("SELECT pg_database_size(current_database())", {}))
