@@ -42,6 +42,7 @@ EVOQ, OPENEVOLVE = "evoqueue", "openevolve"
 DEFAULT = "default"
 UNANSWERED = ("LLM generation failed", "timed out", "Timeout", "Request", "Connection", "returned")
 """Beginnings or parts of what OpenEvolve logs of an iteration whose model did not answer."""
+PATIENCE_SECONDS = 600
 COUNTS = (*NAMES.values(), "above 0", "above the start")
 
 
@@ -98,7 +99,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1, help="seed of the first search")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--mixes", nargs="+", default=[DEFAULT])
+    parser.add_argument("--mixes", nargs="*", default=[DEFAULT], help="none: OpenEvolve alone")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="settings")
     parser.add_argument("--openevolve", metavar="PROGRAM", help="path of OpenEvolve's command")
     parser.add_argument("--results", type=Path, default=Path("real-model-results.jsonl"))
@@ -173,12 +174,15 @@ def of_evoqueue(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
 def run_openevolve(options: argparse.Namespace, folder: Path, seed: int) -> Searched:
     """Runs one search of OpenEvolve with the folder's own configuration.
 
+    A request may take `PATIENCE_SECONDS`, because a small machine writes few tokens a second.
+
     Raises:
       RuntimeError: It ended with an error; the end of what it wrote is in the message.
     """
     with tempfile.TemporaryDirectory(prefix="openevolve-") as name:
         out = Path(name)
         config = config_of(folder, seed, "diff", options.base_url, options.model)
+        config["llm"]["timeout"] = PATIENCE_SECONDS
         (out / "config.yaml").write_text(yaml.safe_dump(config))
         [initial] = folder.glob("initial_program.*")
         command = [
