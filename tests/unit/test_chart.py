@@ -1,5 +1,6 @@
 """The Helm chart, rendered without a cluster."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -293,9 +294,31 @@ def test_with_an_external_ledger_the_migration_is_a_hook_of_the_installation_too
     assert not [one for one in found if one["kind"] in ("Secret", "StatefulSet")]
 
 
+def names(release: str, override: str = "") -> set[str]:
+    """Returns the names of a chart's objects."""
+    rendered = render({"fullnameOverride": override}, release, "search")
+    return {one["metadata"]["name"] for one in documents(rendered)}
+
+
+def test_installations_of_one_namespace_share_no_name() -> None:
+    """Also those whose names begin alike, as with a long prefix of a team."""
+    team, dots = "team-of-the-search-for-better-heuristics-", "team.search"
+    releases = [f"{team}test", f"{team}prod", dots, dots.replace(".", "-")]
+
+    each = [names(release) for release in releases]
+    each += [names("evoq", f"{team}of-{stage}") for stage in ("test", "prod")]
+
+    assert sum(map(len, each)) == len(set().union(*each))
+    for name in set().union(*each):
+        assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", name), name
+    assert names(releases[0]) == each[0]
+    assert "evoq-evoqueue-control" in names("evoq")
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [
+        ("fullnameOverride: Evoq", "/fullnameOverride"),
         ("fleet: []", "'fleet'"),
         ("fleets: [{name: a, kind: tpu}]", "/fleets/0/kind"),
         ("fleets: [{name: a, kind: cpu, replica: 2}]", "'replica'"),

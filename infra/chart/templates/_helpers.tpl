@@ -1,10 +1,12 @@
+{{- /* The prefix of all names, a DNS label.  One that is too long or has dots ends with a digest of the
+whole name, so that no two installations of a namespace share it. */}}
 {{- define "evoqueue.name" -}}
-{{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains "evoqueue" .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- $own := contains "evoqueue" .Release.Name | ternary .Release.Name (printf "%s-evoqueue" .Release.Name) -}}
+{{- $whole := .Values.fullnameOverride | default $own -}}
+{{- if or (gt (len $whole) 40) (contains "." $whole) -}}
+{{- printf "%s-%s" ($whole | replace "." "-" | trunc 31 | trimSuffix "-") ($whole | sha256sum | trunc 8) -}}
 {{- else -}}
-{{- printf "%s-evoqueue" .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- $whole -}}
 {{- end -}}
 {{- end }}
 
