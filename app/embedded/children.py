@@ -7,6 +7,7 @@ machine is never mistaken for it.
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,8 @@ LAUNCHER = Path(__file__).with_name("launch.py")
 SAME_START_SECONDS = 2.0
 """Slack between two readings of a start time; the clock may be set in between."""
 TAIL_LINES = 12
+LOG_BYTES = 10 << 20
+"""Largest log; as much of its past is kept beside it."""
 OWN_SERVERS = "use servers of your own (EVOQ_DATABASE_URL, EVOQ_REDIS_URL)"
 """The remedy where a server cannot run here."""
 
@@ -244,6 +247,23 @@ def _kill_session(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def bound_log(log: Path) -> None:
+    """Moves the end of a log above `LOG_BYTES` to a file `.1`, in place of what that file held.
+
+    The log is copied and emptied, not renamed: a program that was given it as its output goes on
+    writing to the same file, at its end.  A line that is written meanwhile may be lost, and on a
+    full disk the whole log.
+    """
+    with contextlib.suppress(OSError):
+        if log.is_file() and log.stat().st_size > LOG_BYTES:
+            try:
+                with log.open("rb") as whole, Path(f"{log}.1").open("wb") as past:
+                    whole.seek(-LOG_BYTES, os.SEEK_END)
+                    shutil.copyfileobj(whole, past)
+            finally:
+                os.truncate(log, 0)
 
 
 def tail(log: Path) -> str:

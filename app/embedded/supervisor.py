@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from app.embedded.children import EmbeddedError, end_recorded
+from app.embedded.children import EmbeddedError, bound_log, end_recorded
 from app.embedded.forks import Imports
 from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.server import close_socket_folder, open_socket_folder
@@ -37,7 +37,7 @@ from app.embedded.worker_set import (
 from app.startup import start_quickly
 
 POLL_SECONDS = 0.5
-"""How often the processes are checked."""
+"""How often the processes and the sizes of their logs are checked."""
 FIRST_CLIENT_SECONDS = 10.0
 """How long a stack without any client yet is kept."""
 
@@ -122,6 +122,8 @@ class Supervisor:
             if isinstance(answer, Endpoints):
                 self._restart_servers()
                 self._restart_processes()
+                for log in (self._root / "log").glob("*.log"):
+                    bound_log(log)
 
     def _accept(self, listener: socket.socket, answer: Endpoints | EmbeddedError) -> None:
         client = Connection(listener.accept()[0].detach())

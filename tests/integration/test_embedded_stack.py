@@ -18,7 +18,7 @@ import redis
 
 from app import celery
 from app.config.places import places
-from app.embedded.children import EmbeddedError, Identity, read_record
+from app.embedded.children import LOG_BYTES, EmbeddedError, Identity, read_record
 from app.embedded.forks import Imports
 from app.embedded.stack import LOCK, EmbeddedStack, Endpoints, attach
 from app.embedded.supervisor import Supervisor
@@ -355,6 +355,24 @@ def test_a_worker_that_never_lives_is_given_up_with_the_reason(
 
     until(given_up, 240, "the report")
     stack.stop()
+
+
+def test_a_log_that_has_grown_begins_anew_while_its_server_goes_on(kept_root: Path) -> None:
+    log, past = (kept_root / "log" / name for name in ("postgres.log", "postgres.log.1"))
+    with log.open("ab", buffering=0) as output:
+        output.write(b"x" * (LOG_BYTES - log.stat().st_size))
+        output.write(b"the last line\n")
+    until(lambda: log.stat().st_size < LOG_BYTES, what="a log within its bound")
+
+    endpoints = attach(kept_root)
+    assert endpoints is not None
+    with psycopg.connect(endpoints.database_url.replace("+psycopg", "")) as connection:
+        connection.execute("DO $$ BEGIN RAISE WARNING 'written afterwards'; END $$")
+
+    assert past.stat().st_size == LOG_BYTES
+    assert past.read_bytes().endswith(b"the last line\n")
+    until(lambda: b"written afterwards" in log.read_bytes(), what="the server's line")
+    assert b"\0" not in log.read_bytes()
 
 
 def test_flower_names_a_port_in_use_and_answers_its_own_user_only(kept_root: Path) -> None:
