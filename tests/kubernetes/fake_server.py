@@ -8,7 +8,9 @@ import base64
 import json
 import queue
 import threading
+import time
 from collections import Counter
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ class FakeApiServer:
       requests: How often each verb was used on each kind.
       down: Whether every request is answered with 503.
       collects: Whether the files of a Job that is deleted are deleted at once, or never.
+      ahead_seconds: By how much its clock is ahead of that of this machine.
       pends: Whether pods wait for their container, whose log is refused.
       refusals: Kinds whose next creation is refused, with the status and its reason.
     """
@@ -34,6 +37,7 @@ class FakeApiServer:
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
         self.down, self.collects, self.pends = False, True, False
+        self.ahead_seconds = 0.0
         self.refusals: dict[str, tuple[int, str]] = {}
         self._lock = threading.Lock()
         self._version, self._oldest = 1, 0
@@ -46,6 +50,9 @@ class FakeApiServer:
             protocol_version = "HTTP/1.1"
 
             def log_message(self, *_: object) -> None: ...
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return super().date_time_string(fake._now() if timestamp is None else timestamp)
 
             def do_GET(self) -> None:
                 fake._get(self)
@@ -107,6 +114,7 @@ class FakeApiServer:
         with self._lock:
             job = self._things["jobs"][name]
             condition = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
+            condition["lastTransitionTime"] = datetime.fromtimestamp(self._now(), UTC).isoformat()
             self._put("MODIFIED", "jobs", {**job, "status": {"conditions": [condition]}})
 
     def delete(self, name: str) -> None:
@@ -135,6 +143,9 @@ class FakeApiServer:
         with self._lock:
             self._version += 1
             self._oldest, self._history = self._version, []
+
+    def _now(self) -> float:
+        return time.time() + self.ahead_seconds
 
     def _put(self, event: str, kind: str, thing: dict[str, Any]) -> dict[str, Any]:
         self._version += 1

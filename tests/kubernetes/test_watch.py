@@ -214,6 +214,21 @@ def test_the_log_of_a_container_that_never_ran_is_not_asked_for(
     died.close()
 
 
+@pytest.mark.parametrize("ahead_seconds", [-3600.0, 3600.0])
+def test_a_job_is_left_to_its_readers_for_a_minute_of_the_clusters_clock(
+    server: FakeApiServer, jobs: Jobs, ahead_seconds: float
+) -> None:
+    server.ahead_seconds = ahead_seconds
+    ended = jobs.start(replace(SPEC, ticket="7 1"))
+    server.expire(ended.name)
+    assert jobs.sweep() == 0
+    assert server.names() == [ended.name]
+
+    server.ahead_seconds += 70.0
+    assert jobs.sweep() == 1
+    assert server.names() == []
+
+
 def test_a_candidate_whose_job_cannot_be_followed_leaves_no_job(
     server: FakeApiServer, cluster: Cluster, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 from urllib.parse import urlencode
@@ -66,10 +68,24 @@ class QuotaExceeded(Unavailable):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The objects of a kind, and the version from which a watch of them goes on."""
+    """The objects of a kind.
+
+    Attributes:
+      version: From which a watch of them goes on.
+      at: When they were listed, by the API server's clock; None where a proxy took that out.
+    """
 
     items: list[Document]
     version: str
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the API server answered, and when, as its header `Date` has it."""
+
+    body: bytes
+    date: str | None
 
 
 class Cluster:
@@ -120,8 +136,10 @@ class Cluster:
 
     def listed(self, kind: Kind, selector: str) -> Listed:
         """Returns the objects whose labels a selector matches."""
-        found = self._ask("GET", _PATHS[kind], {"labelSelector": selector})
-        return Listed(found["items"], found["metadata"]["resourceVersion"])
+        answer = self._patiently("GET", _PATHS[kind], {"labelSelector": selector})
+        found: Document = json.loads(answer.body)
+        at = parsedate_to_datetime(answer.date) if answer.date else None
+        return Listed(found["items"], found["metadata"]["resourceVersion"], at)
 
     def watch(self, kind: Kind, selector: str, version: str) -> Iterator[Document]:
         """Yields events until the server ends the watch, a minute later at most.
@@ -149,7 +167,7 @@ class Cluster:
     def log(self, pod: str, lines: int) -> bytes:
         """Returns the last lines of a pod's output; raises NotThere."""
         path = f"{_PATHS['pods']}/{pod}/log"
-        return self._patiently("GET", path, {"tailLines": str(lines)})
+        return self._patiently("GET", path, {"tailLines": str(lines)}).body
 
     def forbidden(self) -> list[str]:
         """Returns what this process may not do here of all that Jobs need, such as "watch pods"."""
@@ -183,9 +201,9 @@ class Cluster:
         query: Mapping[str, str] = _NOTHING,
         body: Document | None = None,
     ) -> Document:
-        """Returns the answer to a request."""
-        answer: Document = json.loads(self._patiently(method, path, query, body))
-        return answer
+        """Returns the document that answers a request."""
+        document: Document = json.loads(self._patiently(method, path, query, body).body)
+        return document
 
     def _patiently(
         self,
@@ -193,13 +211,13 @@ class Cluster:
         path: str,
         query: Mapping[str, str] = _NOTHING,
         body: Document | None = None,
-    ) -> bytes:
+    ) -> _Answer:
         """Repeats a request that may be sent twice: names make each of them idempotent."""
         deadline, pause = time.monotonic() + _RETRYING_SECONDS, _PAUSE_SECONDS
         while True:
             try:
                 with closing(self._send(method, path, query, body)) as response:
-                    return response.read(_ANSWER_BYTES)
+                    return _Answer(response.read(_ANSWER_BYTES), response.headers.get("Date"))
             except (Misconfigured, QuotaExceeded):
                 raise
             except (Unavailable, HTTPError, OSError) as error:

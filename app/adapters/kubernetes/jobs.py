@@ -206,8 +206,9 @@ class Jobs:
         One with a ticket that runs is left for whoever takes its work over, and to its deadline.
         """
         swept = 0
-        for found in self._cluster.listed("jobs", self._selector).items:
-            if _abandoned(found):
+        listed = self._cluster.listed("jobs", self._selector)
+        for found in listed.items:
+            if _abandoned(found, listed.at):
                 with contextlib.suppress(NotThere):
                     self._cluster.delete_job(found["metadata"]["name"])
                     swept += 1
@@ -331,16 +332,21 @@ class _Reasons:
         return min(left, since + patience_seconds(why, start_seconds) - now), why
 
 
-def _abandoned(found: Document) -> bool:
+def _abandoned(found: Document, now: datetime | None) -> bool:
     """Returns whether nobody will read a Job.
 
     It ended long ago, and readers come at once; or it has no ticket, and its process, of this host,
     is dead.
+
+    Args:
+      found: The Job.
+      now: The time by the cluster's clock, which also says when the Job ended; None where that is
+        not known.
     """
     for condition in found.get("status", {}).get("conditions") or ():
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             ended = datetime.fromisoformat(condition["lastTransitionTime"])
-            return time.time() - ended.timestamp() > _UNREAD_SECONDS
+            return now is not None and (now - ended).total_seconds() > _UNREAD_SECONDS
     waiter = found["metadata"].get("annotations", {}).get(PROCESS, "")
     host, _, process = waiter.partition(" ")
     return bool(host == socket.gethostname() and _identity(int(process.split()[0])) != process)
