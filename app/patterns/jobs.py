@@ -47,6 +47,7 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _ENDING_SECONDS, _QUOTA_SECONDS = 30.0, 0.5
 _DELETING = 16
 _OUTPUT_CHARS = 2000
+_UNWANTED = "the candidate is not wanted any more"
 
 
 class JobsRunner:
@@ -119,6 +120,7 @@ class JobsRunner:
             keep_seconds=86_400 if group else 300,
         )
         self._archive = shipping.archive()
+        self._asking_again = threading.Lock()
         self._started = 0
         self._kept: list[StartedJob] | None = None
 
@@ -179,22 +181,40 @@ class JobsRunner:
 
         Where a quota of Jobs is exceeded, it waits for as long as a container may take to start.
         """
-        mark, until = folder.parent / _MARK, time.monotonic() + spec.start_seconds
+        mark = folder.parent / _MARK
         while True:
             if stop.asked:
-                raise Stopped("the candidate is not wanted any more")
-            try:
-                started = self._jobs.start(spec)
-            except QuotaExceeded:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(_QUOTA_SECONDS)
-                continue
+                raise Stopped(_UNWANTED)
+            started = self._start_within_quota(spec, stop)
             if not started.adopted or _read(mark) == started.uid:
                 mark.write_text(started.uid)
                 return started
             # It worked on files that are not there any more.
             self._jobs.delete(started)
+
+    def _start_within_quota(self, spec: JobSpec, stop: Withdrawal) -> StartedJob:
+        """Starts a Job, or adopts it, as soon as the quota has room.
+
+        Of all candidates that wait for room only one asks at a time, twice a second: what it is
+        refused, the others would be refused too.
+        """
+        deadline = time.monotonic() + spec.start_seconds
+        try:
+            return self._jobs.start(spec)
+        except QuotaExceeded as error:
+            refusal = error
+        while not stop.asked and time.monotonic() < deadline:
+            if self._asking_again.acquire(timeout=_QUOTA_SECONDS):
+                try:
+                    return self._jobs.start(spec)
+                except QuotaExceeded as error:
+                    refusal = error
+                    time.sleep(_QUOTA_SECONDS)
+                finally:
+                    self._asking_again.release()
+        if stop.asked:
+            raise Stopped(_UNWANTED)
+        raise refusal
 
     def wait(self, started: StartedJob, stop: Withdrawal) -> JobEnd:
         """Returns how a Job ended, which is deleted unless its group may be gone on with.

@@ -29,6 +29,7 @@ class FakeApiServer:
       requests: How often each verb was used on each kind.
       down: Whether every request is answered with 503.
       collects: Whether the files of a Job that is deleted are deleted at once, or never.
+      full: Whether a quota admits no further Job.
       ahead_seconds: By how much its clock is ahead of that of this machine.
       pends: Whether pods wait for their container, whose log is refused.
       refusals: Kinds whose next creation is refused, with the status and its reason.
@@ -37,7 +38,7 @@ class FakeApiServer:
     def __init__(self) -> None:
         self.requests: Counter[str] = Counter()
         self.down, self.collects, self.pends = False, True, False
-        self.ahead_seconds = 0.0
+        self.full, self.ahead_seconds = False, 0.0
         self.refusals: dict[str, tuple[int, str]] = {}
         self._lock = threading.Lock()
         self._version, self._oldest = 1, 0
@@ -169,6 +170,9 @@ class FakeApiServer:
         with self._lock:
             if refusal := self.refusals.pop(kind, None):
                 _answer(request, refusal[0], {"message": "not now", "reason": refusal[1]})
+                return
+            if self.full and kind == "jobs":
+                _answer(request, 403, {"message": "exceeded quota: one", "reason": "Forbidden"})
                 return
             if name in self._things[kind]:
                 _answer(request, 409, {"message": f"{name} exists", "reason": "AlreadyExists"})

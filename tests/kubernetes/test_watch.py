@@ -13,10 +13,11 @@ from app.adapters.kubernetes.connection import Cluster
 from app.adapters.kubernetes.endings import EndKind
 from app.adapters.kubernetes.jobs import JobEnd, Jobs
 from app.adapters.kubernetes.manifests import JobSpec
+from app.adapters.store.leases import Withdrawal
 from app.patterns.commands import Command
 from app.patterns.jobs import JobsRunner
 from app.patterns.racing import Speculate
-from app.ports.protocols import Unavailable
+from app.ports.protocols import Stopped, Unavailable
 from tests.kubernetes.fake_server import FakeApiServer
 
 PATIENCE_SECONDS = 30.0
@@ -246,4 +247,33 @@ def test_a_candidate_whose_job_cannot_be_followed_leaves_no_job(
     [failed] = future.result(PATIENCE_SECONDS).all_results
     assert "has not answered" in failed.error
     assert server.names() == []
+    runner.close()
+
+
+def test_candidates_that_wait_for_a_quota_ask_together_as_often_as_one(
+    server: FakeApiServer, cluster: Cluster, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    runner = JobsRunner(claim="c", image="any", mount=tmp_path, cluster=cluster)
+    stops = [Withdrawal() for _ in range(20)]
+    for number in range(20):
+        (tmp_path / f"{number}").mkdir()
+    server.full = True
+    began = time.monotonic()
+    futures = [
+        pool.submit(
+            runner.begin, replace(SPEC, ticket=f"7 {number}"), tmp_path / f"{number}" / "tree", stop
+        )
+        for number, stop in enumerate(stops)
+    ]
+    try:
+        eventually(lambda: server.requests["create jobs"] >= 26)
+        # Each asks once, and six times one of them asks again, half a second after the last.
+        assert time.monotonic() - began > 2.4
+        stops[0].ask()
+        with pytest.raises(Stopped):
+            futures[0].result(PATIENCE_SECONDS)
+    finally:
+        server.full = False
+    names = [future.result(PATIENCE_SECONDS).name for future in futures[1:]]
+    assert sorted(server.names()) == sorted(names)
     runner.close()
