@@ -1,5 +1,6 @@
 """`evoq compare`: arms of a search on the same problems, seeds and budget."""
 
+import hashlib
 import re
 import time
 from collections import deque
@@ -41,6 +42,8 @@ from app.reports.folder import Drawn
 from app.reports.metrics import metrics_of
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+_STEM = 14
+"""Characters of a problem in the name of a run."""
 NULL_ARM = "random"
 """The recipe that every comparison has an arm of: it selects nothing."""
 NO_VALIDATION = "search.validate_best=0"
@@ -99,8 +102,15 @@ class _PlannedRun:
     plan: RunPlan
 
     def run_name(self, comparison: str) -> str:
-        """Returns the run's name, by which a later command finds it again."""
-        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", self.problem).strip("-_")[:14] or "problem"
+        """Returns the run's name, by which a later command finds it again.
+
+        A problem's name that is too long for it, or has other characters, is cut and ends with a
+        digest of the whole.
+        """
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", self.problem).strip("-_")
+        if stem != self.problem or len(stem) > _STEM:
+            digest = hashlib.sha256(self.problem.encode()).hexdigest()[:5]
+            stem = f"{stem[: _STEM - 6] or 'problem'}-{digest}"
         return f"{comparison}.{stem}.{self.arm}.{self.seed}"
 
 
