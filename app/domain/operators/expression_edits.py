@@ -8,7 +8,7 @@ from random import Random
 
 from app.domain.finite import LARGEST
 from app.domain.operators.tree_edits import Change, Donor, EditTarget, cut, replaced, shown
-from app.domain.source.kinds import Kind, Value
+from app.domain.source.kinds.values import Kind, Value
 from app.domain.source.sites import Site
 from app.domain.source.syntax import literal, number
 

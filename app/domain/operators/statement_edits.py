@@ -6,7 +6,7 @@ from itertools import pairwise
 from random import Random
 
 from app.domain.operators.tree_edits import Change, EditTarget, spliced
-from app.domain.source.kinds import Kinds
+from app.domain.source.kinds.program import Kinds
 from app.domain.source.sites import SourceTree
 from app.domain.source.syntax import (
     FUNCTION_NODES,

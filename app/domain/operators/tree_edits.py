@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, TypeAlias
 
-from app.domain.source.kinds import Kinds
+from app.domain.source.kinds.program import Kinds
 from app.domain.source.sites import Site, SourceTree, kinds
 
 

@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from app.domain.source import regions
-from app.domain.source.kinds import Kind, Kinds
+from app.domain.source.kinds.program import Kinds
+from app.domain.source.kinds.values import Kind
 from app.domain.source.syntax import (
     SHARED,
     argument_names,

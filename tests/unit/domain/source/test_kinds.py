@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.operators import tune
 from app.domain.program import Program
-from app.domain.source.kinds import Kind
+from app.domain.source.kinds.values import Kind
 from app.domain.source.sites import SourceTree, kinds, sites
 
 
