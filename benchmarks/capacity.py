@@ -17,7 +17,7 @@ LISTENERS = 1
 """Connections that a worker keeps for notices."""
 LEASE_SECONDS = 30.0
 RECORD_SECONDS = 3.0
-"""Between two records of a worker; see `app.adapters.store.worker_time`."""
+"""Between two records of a worker; see `app.adapters.store.workers`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ from app.embedded.postgres import EmbeddedPostgres
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import Step
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from benchmarks.growth_clones import fill
 from benchmarks.simulated import SimulatedModel, SimulatedSandbox, problem
 

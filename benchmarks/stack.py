@@ -23,7 +23,7 @@ from app.embedded.postgres import EmbeddedPostgres
 from app.embedded.valkey import EmbeddedValkey
 from app.engine import lifecycle
 from app.engine.context import Context
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from benchmarks.simulated import SimulatedSandbox, problem
 
 SIMULATED = "benchmarks.simulated"

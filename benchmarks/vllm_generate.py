@@ -37,7 +37,7 @@ from app.domain.run import RunState
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.engine import lifecycle
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from benchmarks.simulated import problem
 from benchmarks.stack import Stack, running_stack
 from tests.vllm.engine_arguments import SOUND

@@ -15,7 +15,7 @@ from typing import Any
 from celery import concurrency, signals
 
 from app.adapters.sandbox.choose import clear_orphans
-from app.adapters.store.worker_time import WorkerTimeRecorder
+from app.adapters.store.workers import WorkerTimeRecorder
 from app.bootstrap.process import WorkerProcess
 from app.bootstrap.worker import with_worker_time, worker_context, worker_engine
 from app.celery import app

@@ -20,8 +20,8 @@ from app.domain.run import Run
 from app.domain.search.cohort import ProposalId, TrialId
 from app.domain.secrets import redacted
 from app.engine.tracing import Attribute, Note
+from app.ports.proposals import TracedProposal
 from app.ports.protocols import Stopped, Store, Unavailable
-from app.ports.records import TracedProposal
 
 _ABOVE: ContextVar[Mapping[ProposalId, trace.Span]] = ContextVar("evoq_spans")
 """The innermost span of each proposal that the present thread works for."""

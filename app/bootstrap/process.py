@@ -9,7 +9,7 @@ from app.adapters.model.per_run import Models
 from app.adapters.queue.live_moves import LiveMoves
 from app.adapters.store.group_commit import GroupCommit
 from app.adapters.store.leases import LeaseRenewer
-from app.adapters.store.worker_time import WorkerTimeRecorder
+from app.adapters.store.workers import WorkerTimeRecorder
 from app.domain.run import Run
 from app.engine.process import LeaseKind, Result, Subject, nothing
 from app.ports.protocols import NEVER, Stop

@@ -19,7 +19,7 @@ from app.adapters.sandbox.cached import CachedSandbox
 from app.adapters.sandbox.lazy import LazySandbox
 from app.adapters.store.leases import CHANNEL
 from app.adapters.store.schema import version
-from app.adapters.store.worker_time import WorkerTimeRecorder
+from app.adapters.store.workers import WorkerTimeRecorder
 from app.bootstrap.ledger import context, open_store
 from app.bootstrap.process import WorkerProcess
 from app.bootstrap.settings import own_settings
@@ -30,7 +30,7 @@ from app.domain.search.fleets import kind_of
 from app.domain.search.shares import NEWCOMERS
 from app.engine.context import Context
 from app.ports.protocols import Misconfigured, Store
-from app.ports.records import WORKER_KINDS, Capacity, Worker
+from app.ports.workers import WORKER_KINDS, Capacity, Worker
 
 LEDGER_PATIENCE_SECONDS = 20.0
 """How long a step waits for an absent Postgres: longer than a restart, shorter than a lease."""

@@ -7,7 +7,9 @@ from app.cli.output import Screen
 from app.cli.tables import labelled_table
 from app.client.target import find_target, open_ledger
 from app.domain.search.model_mix import Written
-from app.ports.records import Account, Spent, WorkerTime
+from app.ports.completions import Account
+from app.ports.history import Spent
+from app.ports.workers import WorkerTime
 from app.reports.costs import Costs
 from app.reports.text import duration, usd
 

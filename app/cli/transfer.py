@@ -13,7 +13,7 @@ from app.cli.output import Screen
 from app.client.run_names import require_name
 from app.client.target import find_target, open_ledger, open_run, stored_problem
 from app.config.layers import UsageError
-from app.ports.records import BadCopy
+from app.ports.copies import BadCopy
 from app.reports.ledger_file import read_ledger, verified, write_ledger
 from app.reports.patch import changes_of
 from app.reports.summary import summarise

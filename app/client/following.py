@@ -9,8 +9,9 @@ from app.domain.run import Run, RunState
 from app.domain.search.cohort import State
 from app.engine.quotas import quota_reason
 from app.ports.ledger import Transaction
+from app.ports.proposals import Backlog
 from app.ports.protocols import Store, Unavailable
-from app.ports.records import Backlog, Presence
+from app.ports.workers import Presence
 from app.reports.explanations import read_explanation
 from app.reports.progress import Progress, fold
 from app.reports.summary import notices

@@ -34,7 +34,7 @@ from app.domain.operators.complete import COMPLETE
 from app.domain.problem import Axis, Problem
 from app.domain.search.back_pressure import SMALL, InFlightLimits
 from app.domain.search.budget import Budget
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 
 
 @dataclass(frozen=True, slots=True)

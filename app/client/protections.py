@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from app.ports.protocols import Protection
-from app.ports.records import Worker
+from app.ports.workers import Worker
 
 
 def protection_lines(protections: Sequence[Protection], *, verbose: bool = False) -> list[str]:

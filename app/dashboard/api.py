@@ -41,7 +41,7 @@ from app.domain.run import Run
 from app.domain.scaling import FleetSize, Goal, Sizing
 from app.domain.search.cohort import TrialId
 from app.ports.protocols import Unavailable
-from app.ports.records import ComparedRuns
+from app.ports.runs import ComparedRuns
 from app.reports.bands import ComparisonBands, comparison, comparisons
 from app.reports.course import MetricCourse
 from app.reports.documents import Json, to_json

@@ -8,8 +8,8 @@ from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.cohort import CohortId, TrialId
 from app.domain.secrets import redacted
+from app.ports.history import PlannedGame
 from app.ports.protocols import Store
-from app.ports.records import PlannedGame
 from app.reports.boards import position_after
 from app.reports.course import Course
 from app.reports.games import (

@@ -19,7 +19,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.cohort import CutReason, State
 from app.ports.ledger import Transaction
 from app.ports.protocols import Unavailable
-from app.ports.records import WORKER_KINDS
+from app.ports.workers import WORKER_KINDS
 from app.reports.funnel import read_funnel
 from app.reports.summary import run_load
 from app.reports.waiting import read_unserved, waiting_of

@@ -11,7 +11,7 @@ from app.adapters.queue.ticks import lengths
 from app.domain.search.shares import InFlight
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
-from app.ports.records import WORKER_KINDS
+from app.ports.workers import WORKER_KINDS
 from app.reports.waiting import QueueState, read_unserved
 
 Installation: TypeAlias = Callable[[], Sequence[Mapping[str, object]]]

@@ -17,8 +17,9 @@ from app.engine.admission import Offer, admit
 from app.engine.context import Context
 from app.engine.games import emit_closed, emit_entered, emit_recorded
 from app.engine.probing import Probed, claim_behaviours
+from app.ports.cohorts import MemberResult
 from app.ports.ledger import Transaction
-from app.ports.records import MemberResult, WaitingTrial
+from app.ports.trials import WaitingTrial
 
 _Rate: TypeAlias = Callable[[Cohort, ProgramId], tuple[float | None, int]]
 """See `rating`."""

@@ -10,8 +10,8 @@ from app.domain.search.budget import NOTHING, Charge, Price, charge
 from app.engine.budget import lost, price_ceiling, set_aside
 from app.engine.context import Context
 from app.engine.lease import Postponed, outlast
+from app.ports.completions import Turn
 from app.ports.protocols import NEVER, Stop, Stopped, Unavailable, Unwritable
-from app.ports.records import Turn
 
 TRIES = 15
 """How often saving a reply is attempted.  In a worker each attempt waits up to 20 s for Postgres:

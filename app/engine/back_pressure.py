@@ -9,7 +9,8 @@ from app.domain.search.back_pressure import Caps, Flow, most_in_flight, sized, w
 from app.domain.search.fleets import FleetKind, queue_of
 from app.domain.search.shares import InFlight, share, weights_of
 from app.ports.ledger import Transaction
-from app.ports.records import Backlog, Capacity
+from app.ports.proposals import Backlog
+from app.ports.workers import Capacity
 
 QUICK_SECONDS = 1.0
 """Trials that take less are waited for by their successors."""

@@ -18,8 +18,9 @@ from app.domain.search.cohort import TrialId
 from app.domain.search.fleets import FleetRules
 from app.engine.context import Context
 from app.engine.enqueue import enqueue_trials
+from app.ports.cohorts import BRANCH
 from app.ports.ledger import Transaction
-from app.ports.records import BRANCH, NewRun
+from app.ports.runs import NewRun
 
 _GOING = (RunState.RUNNING, RunState.FINISHED)
 

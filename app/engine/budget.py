@@ -23,8 +23,9 @@ from app.domain.search.budget import (
 )
 from app.domain.search.nested import most_spent
 from app.engine.context import Context
+from app.ports.cohorts import Plan
+from app.ports.completions import Turn
 from app.ports.ledger import Transaction
-from app.ports.records import Plan, Turn
 
 
 def affordable(ctx: Context, tx: Transaction, run: Run, plans: Sequence[Plan]) -> Allowance:

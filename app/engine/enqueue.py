@@ -11,7 +11,7 @@ from app.engine.advance import Advance
 from app.engine.context import Context
 from app.engine.inside import end_unwanted
 from app.ports.protocols import Step
-from app.ports.records import WaitingTrial
+from app.ports.trials import WaitingTrial
 
 
 def enqueue(ctx: Context, advances: Sequence[Advance | None]) -> None:

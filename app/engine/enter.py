@@ -15,8 +15,9 @@ from app.engine.context import Context
 from app.engine.enqueue import enqueue
 from app.engine.games import emit_closed
 from app.engine.lease import save
+from app.ports.cohorts import MemberResult
 from app.ports.ledger import Transaction
-from app.ports.records import LeasedProposals, MemberResult
+from app.ports.proposals import LeasedProposals
 
 Claim: TypeAlias = tuple[int, str]
 """An epoch, and the fingerprint of a program that no island of the run has had in it.

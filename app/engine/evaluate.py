@@ -14,9 +14,10 @@ from app.engine.context import Context, Pace
 from app.engine.enqueue import enqueue
 from app.engine.lease import claim_shared, leased, save
 from app.engine.validation import emit_validated
+from app.ports.cohorts import VALIDATE
 from app.ports.ledger import Transaction
 from app.ports.protocols import Starved, Stop, Stopped
-from app.ports.records import VALIDATE, LeasedTrial, TrialQueue, TrialResult
+from app.ports.trials import LeasedTrial, TrialQueue, TrialResult
 
 TURNS = 3
 """How often a step looks for a trial that may begin before its message is sent again: for half a

@@ -10,7 +10,7 @@ from app.domain.search.back_pressure import Caps, plannable
 from app.domain.search.fleets import FleetLoad, FleetRules, Room, bounds, free, queue_of, stuck
 from app.domain.search.model_mix import WINDOW
 from app.ports.ledger import Transaction
-from app.ports.records import Backlog
+from app.ports.proposals import Backlog
 
 
 def plan_room(

@@ -12,8 +12,9 @@ from app.domain.search.cohort import ProposalId
 from app.domain.search.form_mix import ALIKE, EARLIER_PROPOSALS, EARLIER_RUNS, suggested_weights
 from app.domain.search.strategy import Ranking
 from app.engine.context import Context
+from app.ports.cohorts import Plan
 from app.ports.ledger import Transaction
-from app.ports.records import NewRun, Plan
+from app.ports.runs import NewRun
 
 SEEDING = "seed"
 """The operator of a run's first cohort: its children are their parents."""

@@ -23,9 +23,10 @@ from app.engine.enter import GeneratedChildren, Unasked, enter_children
 from app.engine.inside import search_inside
 from app.engine.lease import Postponed, Work, lease, leased
 from app.engine.process import ALONE
+from app.ports.completions import Asker, Turn
 from app.ports.ledger import Transaction
+from app.ports.proposals import LeasedProposals
 from app.ports.protocols import NEVER, Misconfigured, PromptTooLong, Stop
-from app.ports.records import Asker, LeasedProposals, Turn
 
 
 def generate(ctx: Context, *proposals: ProposalId) -> None:

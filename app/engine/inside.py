@@ -18,8 +18,9 @@ from app.engine.context import Context
 from app.engine.founding import found_run
 from app.engine.lease import change_state, stop
 from app.ports.ledger import Transaction
+from app.ports.proposals import LeasedProposals
 from app.ports.protocols import Misconfigured, Store
-from app.ports.records import InsideRun, LeasedProposals, NewRun
+from app.ports.runs import InsideRun, NewRun
 
 WITH_THE_RUN_AROUND = "with the run around it"
 """The reason of a run inside that was paused or cancelled because the run around was."""

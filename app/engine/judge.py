@@ -11,8 +11,9 @@ from app.engine.ask import Unaffordable, ask
 from app.engine.context import Context
 from app.engine.evaluate import claim_trials, record_results
 from app.engine.lease import lease, leased
+from app.ports.completions import Asker, Turn
 from app.ports.protocols import PromptTooLong, Stop
-from app.ports.records import Asker, LeasedTrial, TrialResult, Turn
+from app.ports.trials import LeasedTrial, TrialResult
 
 
 def judge(ctx: Context, trial: TrialId) -> None:

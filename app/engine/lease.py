@@ -12,7 +12,8 @@ from app.domain.run import Run, RunState
 from app.domain.secrets import redacted
 from app.engine.context import Context, Pace
 from app.engine.process import LeaseKind
-from app.ports.ledger import Exhausted, Transaction
+from app.ports.leases import Exhausted
+from app.ports.ledger import Transaction
 from app.ports.protocols import Misconfigured, Starved, Stop, Stopped, Unavailable, Unwritable
 
 

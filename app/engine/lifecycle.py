@@ -12,7 +12,7 @@ from app.engine.enqueue import redeliver
 from app.engine.founding import found_run
 from app.engine.inside import end_unwanted, reopen, revise_inside, stop_all, unended
 from app.engine.lease import change_state
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 
 
 def start(ctx: Context, problem: Problem, new: NewRun) -> Run:

@@ -30,9 +30,11 @@ from app.engine.lifecycle import cut_unsettled
 from app.engine.quotas import project_room
 from app.engine.regrid import regrid
 from app.engine.validation import validate
+from app.ports.cohorts import Plan
 from app.ports.ledger import Transaction
+from app.ports.proposals import Backlog
 from app.ports.protocols import Misconfigured, Unavailable
-from app.ports.records import Backlog, Plan, WaitingTrial
+from app.ports.trials import WaitingTrial
 
 
 def produce(ctx: Context, run_id: int) -> None:

@@ -14,8 +14,9 @@ from app.domain.search.cohort import Cohort, CohortId
 from app.domain.search.strategy import Ranking
 from app.engine.advance import Advance
 from app.engine.context import Context
+from app.ports.cohorts import VALIDATE
 from app.ports.ledger import Transaction
-from app.ports.records import VALIDATE, WaitingTrial
+from app.ports.trials import WaitingTrial
 
 _READ = 10
 """Programs that are read for each that is wanted, because many behave alike."""

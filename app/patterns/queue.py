@@ -34,7 +34,7 @@ from app.patterns.errors import ProcessBranchError
 from app.patterns.outcomes import Answer
 from app.patterns.work import Work, read_answer
 from app.ports.protocols import Unavailable
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 
 MOST_CANDIDATE_BYTES = 1 << 20
 _LOOK_SECONDS, _AGAIN_SECONDS = 5.0, 1.0

@@ -1,24 +1,209 @@
 """Folds over a run's proposals and trials.  Every result is bounded, or as long as requested."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.domain.evaluation import Evaluation
+from app.domain.evaluation import Evaluation, Failure, fitness
+from app.domain.operator import Role
 from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Quality
-from app.domain.search.cohort import CohortId, ProposalId, State
-from app.ports.records import (
-    Birth,
-    DetailCount,
-    FunnelGroup,
-    PlannedGame,
-    Reused,
-    Settled,
-    Spent,
-    Validation,
-)
+from app.domain.search.cohort import CohortId, CutReason, ProposalId, State, TrialId
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """One settled proposal as reports see it.
+
+    Attributes:
+      ordinal: From 0; of seeds from -1 down.
+      seed: Whether it is one of the run's seeds.
+      seconds: After the run's creation.
+      wall_seconds, cpu_seconds, boot_seconds: Summed over its trials.
+      peak_memory_mib: Of its largest trial; None where none measured it.
+      epoch: The island's epoch when its parents were drawn.
+      tokens, cost_usd: Of the completions paid for in its name; None where no price is known.
+      stages_left: How many stages an admitted program was not measured at.
+      metrics: The numbers that the evaluator reported of its program in its trials, by name.
+    """
+
+    ordinal: int
+    state: State
+    island: int
+    operator: str
+    generation: int
+    program: ProgramId | None
+    parents: tuple[ProgramId, ...]
+    fitness: float | None
+    verified: bool
+    failure: Failure | None
+    seconds: float
+    wall_seconds: float
+    cpu_seconds: float
+    changes: str = ""
+    tokens: int = 0
+    cost_usd: float | None = None
+    role: Role = Role.GENERATOR
+    peak_memory_mib: float | None = None
+    boot_seconds: float = 0.0
+    epoch: int = 0
+    seed: bool = False
+    stages_left: int = 0
+    cut: CutReason | None = None
+    cohort: CohortId = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def quality(self) -> Quality | None:
+        """What it is compared by; None if it has no fitness."""
+        return None if self.fitness is None else Quality(-self.stages_left, self.fitness)
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What was measured of a program on validation data.
+
+    Attributes:
+      evaluations: Of its trials that have ended, in order.
+      waiting: Trials that have not.
+    """
+
+    program: ProgramId
+    evaluations: tuple[Evaluation, ...]
+    waiting: int
+
+    @property
+    def failure(self) -> Failure | None:
+        """The first failure of a trial, which leaves the program out."""
+        failures = (one.failure for one in self.evaluations if one.failure)
+        return next(failures, None)
+
+    @property
+    def fitness(self) -> float | None:
+        """The fitness by validation data; None while trials wait, and after a failure."""
+        if self.waiting or self.failure:
+            return None
+        return fitness(self.program, self.evaluations)
+
+
+class Reached(enum.IntEnum):
+    """How far a proposal came; who reached one of these has reached all before it."""
+
+    # Its operator was begun.
+    ASKED = 0
+    # Its model replied; of an operator that asks none, it ended.
+    ANSWERED = 1
+    # The reply is a program.
+    USABLE = 2
+    # The program is neither its parent nor another program of the run.
+    NEW = 3
+    # No trial of it failed.
+    RAN = 4
+    # It was measured at every stage.
+    MEASURED = 5
+    # Its quality is above that of its first parent.
+    BETTER = 6
+    # Its quality is above that of every program admitted before.
+    BEST = 7
+
+
+@dataclass(frozen=True, slots=True)
+class FunnelGroup:
+    """Proposals of one operator and one model that came equally far, and what was spent on them.
+
+    Attributes:
+      model: The model that wrote the child; "" where none replied.
+      erred: How many of them failed in a trial.
+      requests: Completions that were paid for, repair turns included.
+      prompt_tokens, reply_tokens, model_seconds: Of these completions.
+      sandbox_seconds: Real time of their trials.
+    """
+
+    operator: str
+    model: str
+    reached: Reached
+    proposals: int
+    erred: int
+    requests: int
+    prompt_tokens: int
+    reply_tokens: int
+    model_seconds: float
+    sandbox_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """The first admission of a program.
+
+    Attributes:
+      parent: Its first parent; None of a seed.
+      ordinal: From 0; of seeds from -1 down.
+      children: Programs whose first parent it is, in whatever admission of theirs.
+    """
+
+    program: ProgramId
+    parent: ProgramId | None
+    fitness: float
+    operator: str
+    island: int
+    ordinal: int
+    children: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGame:
+    """A game of a cohort, as the ledger has it.
+
+    Attributes:
+      trial: The trial that it is.
+      number: Of the game between these two.
+      ended: Whether its result is recorded; else `at_work` says whether a worker plays it now.
+      position: The last position, as the referee wrote it; "" where it wrote none.
+    """
+
+    trial: TrialId
+    first: ProgramId
+    second: ProgramId
+    number: int
+    ended: bool
+    at_work: bool
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reused:
+    """Trials of a run that took the result of an equal one, and what that one took."""
+
+    trials: int = 0
+    wall_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DetailCount:
+    """The first line of a failure's detail, and how many failures have it.
+
+    Attributes:
+      newest: The whole detail of the newest of these failures.
+    """
+
+    detail: str
+    count: int
+    newest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What the completions of all runs took.
+
+    Attributes:
+      cost_usd: Of those with a price.
+    """
+
+    runs: int
+    tokens: int
+    cost_usd: float
 
 
 @dataclass(frozen=True, slots=True)

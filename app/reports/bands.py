@@ -14,7 +14,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.strategy import Ranking
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
-from app.ports.records import ComparedRuns
+from app.ports.runs import ComparedRuns
 from app.reports.arms import Superiority, differing, superiority
 from app.reports.course import Course
 

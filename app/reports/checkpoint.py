@@ -9,8 +9,9 @@ from pathlib import Path
 from app.domain.evaluation import COMBINED, Evaluation, merged_metrics
 from app.domain.problem import Problem
 from app.domain.secrets import redacted
+from app.ports.completions import StoredReply
+from app.ports.history import Settled
 from app.ports.protocols import Store
-from app.ports.records import Settled, StoredReply
 from app.reports.documents import Json
 from app.reports.measured import present_fitness
 from app.reports.summary import Summary

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from app.domain.run import Run
 from app.domain.search.model_mix import WINDOW, Written
+from app.ports.completions import Account
 from app.ports.ledger import Transaction
-from app.ports.records import Account, WorkerTime
+from app.ports.workers import WorkerTime
 
 
 @dataclass(frozen=True, slots=True)

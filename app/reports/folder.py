@@ -16,7 +16,7 @@ from app.domain.program import Program
 from app.domain.run import Run
 from app.domain.secrets import redacted_values
 from app.ports.protocols import Store
-from app.ports.records import Worker
+from app.ports.workers import Worker
 from app.reports.course import read_course
 from app.reports.decoration import NotMade, attempt
 from app.reports.documents import Json, RunDocument, to_json

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from app.ports.history import FunnelGroup, Reached
 from app.ports.ledger import Transaction
-from app.ports.records import FunnelGroup, Reached
 
 MOST_FOLDED = 50_000
 """Proposals of a run that are counted: the first, so that no count ever falls."""

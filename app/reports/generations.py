@@ -9,7 +9,7 @@ from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import CohortId, State
 from app.domain.search.strategy import Barrier, RecipeInputs
-from app.ports.records import Settled
+from app.ports.history import Settled
 from app.reports.champions import Champions
 
 TOP = 5

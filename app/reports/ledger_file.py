@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, TypeAlias
 from app.domain.problem import Problem
 from app.domain.run import Run
 from app.domain.secrets import redacted, redacted_values, without_keys
+from app.ports.copies import BadCopy, Row
 from app.ports.protocols import Store
-from app.ports.records import BadCopy, Row
 from app.reports.documents import Json
 
 FORMAT = "evoqueue ledger"

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.program import ProgramId
-from app.ports.records import Birth
+from app.ports.history import Birth
 
 
 @dataclass(frozen=True, slots=True)

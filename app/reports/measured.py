@@ -8,8 +8,8 @@ from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.archive import Elite
 from app.domain.search.strategy import Ranking
+from app.ports.history import Settled
 from app.ports.ledger import Transaction
-from app.ports.records import Settled
 
 
 @dataclass(frozen=True, slots=True)

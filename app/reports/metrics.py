@@ -13,8 +13,8 @@ from typing import TextIO
 from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import State
+from app.ports.history import Settled
 from app.ports.protocols import Store
-from app.ports.records import Settled
 from app.reports.champions import Champions, read_champions
 from app.reports.generations import GenerationRow, generations
 

@@ -12,9 +12,9 @@ from app.domain.program import Program, ProgramId
 from app.domain.replies.agent import agent_log
 from app.domain.run import Run
 from app.domain.secrets import redacted
+from app.ports.completions import StoredReply
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
-from app.ports.records import StoredReply
 from app.reports.champions import read_champions
 from app.reports.measured import measured_program, present_fitness
 from app.reports.metrics import MetricsRow, rows

@@ -15,8 +15,10 @@ from app.domain.problem import Problem
 from app.domain.program import Program
 from app.domain.run import Run
 from app.domain.secrets import redacted
+from app.ports.completions import Account
+from app.ports.history import Settled
 from app.ports.protocols import Store
-from app.ports.records import Account, Settled, WorkerTime
+from app.ports.workers import WorkerTime
 from app.reports.decoration import NotMade, attempt
 from app.reports.folder import Drawn, draw, snapshot
 from app.reports.funnel import HEADINGS

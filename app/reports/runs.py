@@ -7,7 +7,7 @@ from app.domain.run import Run, RunState
 from app.engine.back_pressure import pressure
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
-from app.ports.records import InsideRun
+from app.ports.runs import InsideRun
 from app.reports.waiting import QueueState, waiting_of
 
 

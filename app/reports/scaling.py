@@ -9,7 +9,7 @@ from app.domain.search.back_pressure import FEWEST_MEASURED
 from app.engine.back_pressure import pressure, room_beyond_places, shared_capacity
 from app.ports.ledger import Transaction
 from app.ports.protocols import Store
-from app.ports.records import QueueDemand
+from app.ports.workers import QueueDemand
 
 
 def read_sizing(

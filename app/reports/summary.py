@@ -15,9 +15,11 @@ from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import reason, share_of_budget
 from app.domain.search.cohort import CutReason, State
 from app.engine.back_pressure import pressure
+from app.ports.history import Reused, Settled
 from app.ports.ledger import Transaction
+from app.ports.proposals import Backlog
 from app.ports.protocols import Store
-from app.ports.records import Backlog, InsideTotals, Reused, Settled
+from app.ports.runs import InsideTotals
 from app.reports.costs import Costs, read_costs
 from app.reports.explanations import read_explanation
 from app.reports.funnel import Funnel, read_funnel

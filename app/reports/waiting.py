@@ -18,7 +18,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.fleets import queue_of, waiting_text
 from app.engine.quotas import quota_reason
 from app.ports.ledger import Transaction
-from app.ports.records import Presence, QueueDemand
+from app.ports.workers import Presence, QueueDemand
 
 SILENT_SECONDS = 5.0
 """Time without an answer after which a run is said to wait for a model."""

@@ -13,9 +13,10 @@ from app.domain.program import Program
 from app.domain.run import RunState
 from app.domain.search.archive import Cell, Elite
 from app.domain.search.budget import Budget
-from app.ports.ledger import Exhausted
+from app.ports.cohorts import Plan
+from app.ports.leases import Exhausted
+from app.ports.problems import StoredProblem
 from app.ports.protocols import Store, Unavailable
-from app.ports.records import Plan, StoredProblem
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
 

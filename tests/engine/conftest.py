@@ -19,7 +19,7 @@ from app.domain.search.budget import Budget
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.engine.process import Process
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from tests.engine.toy import ASKED, NUDGE, ToySandbox, problem
 
 

@@ -14,9 +14,9 @@ from app.domain.run import Run, RunState
 from app.domain.search.cohort import ProposalId
 from app.engine import lifecycle, steps
 from app.engine.context import Context
+from app.ports.completions import Asker
 from app.ports.ledger import Transaction
 from app.ports.protocols import NEVER, Step, Stop, Unavailable
-from app.ports.records import Asker
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem
 

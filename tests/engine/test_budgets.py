@@ -19,7 +19,7 @@ from app.domain.search.cohort import State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import NEVER, Stop, Unavailable
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from app.reports.costs import read_costs
 from tests.engine.conftest import new_run, table
 from tests.engine.toy import problem

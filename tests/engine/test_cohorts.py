@@ -23,7 +23,7 @@ from app.domain.search.strategy import (
 )
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.executors import RecordedMessages
 from tests.engine.toy import problem

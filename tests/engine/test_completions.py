@@ -12,9 +12,10 @@ from app.adapters.model.providers.scripted import ScriptedModel
 from app.adapters.store.sql import SqlStore
 from app.domain.operator import Completion, Prompt, Role
 from app.domain.search.budget import Charge
+from app.ports.cohorts import Plan
+from app.ports.completions import Asker, CompletionKey, Turn
 from app.ports.ledger import Transaction
 from app.ports.protocols import NEVER, Stop
-from app.ports.records import Asker, CompletionKey, Plan, Turn
 from tests.contracts.language_model import LanguageModelContract, PartialAnswersContract, Serve
 from tests.engine.conftest import new_run
 from tests.engine.executors import operator_replies

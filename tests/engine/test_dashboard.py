@@ -25,7 +25,7 @@ from app.domain.events import Noticed
 from app.domain.operator import Completion
 from app.engine import lifecycle
 from app.engine.context import Context
-from app.ports.records import Capacity, Worker
+from app.ports.workers import Capacity, Worker
 from app.reports.documents import to_json
 from app.reports.waiting import QueueState
 from tests.engine.conftest import new_run, run_to_the_end

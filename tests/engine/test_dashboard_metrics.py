@@ -25,7 +25,7 @@ from app.engine import lifecycle
 from app.engine import steps as steps_of_engine
 from app.engine.context import Context
 from app.ports.protocols import NEVER, Stop, Unavailable
-from app.ports.records import Capacity, Worker
+from app.ports.workers import Capacity, Worker
 from app.reports.waiting import EndpointStatus, QueueState, read_queue
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.promql import Samples, evaluate, samples

@@ -13,7 +13,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import SMALL
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
-from app.ports.records import Capacity, Worker
+from app.ports.workers import Capacity, Worker
 from tests.engine.conftest import new_run, table
 from tests.engine.test_pressure import Slow, stretch
 from tests.engine.toy import problem

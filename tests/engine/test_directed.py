@@ -22,7 +22,7 @@ from app.domain.run import Run, RunState
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop, Unavailable
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from tests.engine.conftest import new_run, run_to_the_end, table, with_process
 from tests.engine.executors import UnreliableQueue, served
 from tests.engine.test_tournament import game, number

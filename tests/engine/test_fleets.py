@@ -15,7 +15,7 @@ from app.domain.search.fleets import UNSERVED, queue_of
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Step, Stop
-from app.ports.records import Capacity, Worker
+from app.ports.workers import Capacity, Worker
 from app.reports.waiting import QueueState, waiting_of
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import RecordedMessages

@@ -6,8 +6,8 @@ from dataclasses import replace
 from app.domain.operator import Completion, Prompt
 from app.domain.search.cohort import State
 from app.engine.context import Context
+from app.ports.history import Reached, Settled
 from app.ports.protocols import NEVER, Stop
-from app.ports.records import Reached, Settled
 from app.reports.funnel import HEADINGS, NAMES, Funnel, read_funnel
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import ASKED, problem

@@ -14,8 +14,8 @@ from app.domain.problem import Job, Outcome
 from app.domain.run import Run
 from app.domain.search.cohort import CutReason, State
 from app.engine.context import Context
+from app.ports.history import Settled
 from app.ports.protocols import NEVER, Stop
-from app.ports.records import Settled
 from app.reports.generations import generations
 from app.reports.metrics import history, write_csv, write_jsonl
 from tests.engine.conftest import new_run, run_to_the_end

@@ -10,7 +10,7 @@ from app.domain.operator import Completion, Prompt
 from app.domain.operators import operators
 from app.engine.context import Context
 from app.ports.protocols import NEVER, Stop
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import problem
 

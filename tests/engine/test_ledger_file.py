@@ -20,8 +20,9 @@ from app.domain.problem import Problem
 from app.domain.run import RunState
 from app.engine import lifecycle
 from app.engine.context import Context
+from app.ports.copies import BadCopy, Row
 from app.ports.protocols import Store
-from app.ports.records import BadCopy, Capacity, Row, Worker
+from app.ports.workers import Capacity, Worker
 from app.reports.ledger_file import VERSION, LedgerFile, read_ledger, verified, write_ledger
 from app.reports.report import report
 from app.reports.summary import summarise

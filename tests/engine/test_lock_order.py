@@ -17,7 +17,9 @@ from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort, CohortId, State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports.records import Asker, MemberResult, TrialResult, Turn
+from app.ports.cohorts import MemberResult
+from app.ports.completions import Asker, Turn
+from app.ports.trials import TrialResult
 from tests.engine.executors import RecordedMessages, planned
 
 FAILED = Failure(FailureKind.RUNTIME, "no")

@@ -16,8 +16,8 @@ from app.domain.problem import Job, Outcome
 from app.domain.program import Program
 from app.domain.search.cohort import State
 from app.engine.context import Context
+from app.ports.history import Settled
 from app.ports.protocols import NEVER, Stop
-from app.ports.records import Settled
 from mock_llm.replies import mutating_reply
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import ToySandbox, problem

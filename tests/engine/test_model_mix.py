@@ -18,7 +18,7 @@ from app.domain.search.model_mix import ModelMix, Written
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.ports.protocols import NEVER, LanguageModel, Stop, Unavailable
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from app.reports.costs import read_costs
 from app.reports.documents import to_json
 from tests.engine.conftest import new_run, run_to_the_end, table

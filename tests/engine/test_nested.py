@@ -20,8 +20,9 @@ from app.domain.search.cohort import CutReason, State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
 from app.engine.inside import WITH_THE_RUN_AROUND, give_back
+from app.ports.history import Settled
 from app.ports.protocols import NEVER, Misconfigured, Stop
-from app.ports.records import InsideRun, NewRun, Settled
+from app.ports.runs import InsideRun, NewRun
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import Numbers
 from tests.engine.test_interleavings import (

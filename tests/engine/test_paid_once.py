@@ -15,8 +15,8 @@ from app.domain.search.budget import Charge
 from app.domain.search.cohort import Cohort
 from app.engine import lifecycle, steps
 from app.engine.context import Context, Pace
+from app.ports.completions import Asker, Turn
 from app.ports.protocols import NEVER, Stop
-from app.ports.records import Asker, Turn
 from app.reports.costs import read_costs
 from tests.engine.conftest import table
 from tests.engine.executors import RecordedMessages, operator_replies, planned, settled

@@ -10,7 +10,8 @@ from app.domain.run import Run
 from app.domain.search.cohort import CutReason, State
 from app.engine import lifecycle, steps
 from app.engine.context import Context
-from app.ports.records import NewRun, Settled
+from app.ports.history import Settled
+from app.ports.runs import NewRun
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.executors import RecordedMessages
 from tests.engine.toy import problem

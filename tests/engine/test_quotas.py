@@ -11,7 +11,8 @@ from app.domain.search.quotas import Quota
 from app.engine import lifecycle, steps
 from app.engine.back_pressure import shared_capacity
 from app.engine.context import Context
-from app.ports.records import Asker, Capacity, Turn, Worker
+from app.ports.completions import Asker, Turn
+from app.ports.workers import Capacity, Worker
 from app.reports.waiting import QueueState, waiting_of
 from tests.engine.conftest import new_run, table
 from tests.engine.executors import RecordedMessages

@@ -13,8 +13,9 @@ from app.domain.run import RunState
 from app.domain.search.budget import Charge
 from app.engine import lifecycle
 from app.engine.context import Context
+from app.ports.completions import Asker, Turn
 from app.ports.protocols import NEVER, Stop
-from app.ports.records import Asker, NewRun, Turn
+from app.ports.runs import NewRun
 from tests.contracts.language_model import LanguageModelContract, Serve
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.executors import operator_replies

@@ -23,8 +23,8 @@ from app.domain.operators.tune import PointRequest, tuner
 from app.domain.problem import EditRules, Evaluator, Folder, Job, Outcome, Problem
 from app.domain.program import Program, ProgramId
 from app.engine.context import Context
+from app.ports.history import Settled
 from app.ports.protocols import NEVER, Stop
-from app.ports.records import Settled
 from app.reports.ledger_file import read_ledger, verified, write_ledger
 from tests.engine import toy
 from tests.engine.conftest import new_run, run_to_the_end

@@ -18,7 +18,7 @@ from app.domain.search.quotas import ProjectUse
 from app.engine import branches, lifecycle, retention, steps
 from app.engine.context import Context
 from app.engine.retention import Limits
-from app.ports.records import Capacity, Worker
+from app.ports.workers import Capacity, Worker
 from tests.engine.conftest import new_run, run_to_the_end, table
 from tests.engine.executors import RecordedMessages, planned
 from tests.engine.test_quotas import begun, put

@@ -13,7 +13,7 @@ from app.adapters.store.sql import SqlStore
 from app.dashboard.server import Place, serving
 from app.engine import lifecycle
 from app.engine.context import Context
-from app.ports.records import Capacity, Worker
+from app.ports.workers import Capacity, Worker
 from tests.engine.test_demand import settle, started, unlimited
 from tests.engine.test_pressure import Slow, stretch
 from tests.integration.cli import CommandResult, Evoq

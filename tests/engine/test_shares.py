@@ -16,7 +16,7 @@ from app.engine import lifecycle, steps
 from app.engine.back_pressure import shared_capacity
 from app.engine.context import Context, Pace
 from app.ports.protocols import NEVER, Stop
-from app.ports.records import Capacity, Worker
+from app.ports.workers import Capacity, Worker
 from app.reports.summary import read_places
 from tests.engine.conftest import new_run, table, with_process
 from tests.engine.executors import RecordedMessages, UnreliableQueue, served

@@ -24,8 +24,8 @@ from app.domain.program import Program, fingerprint
 from app.domain.search.archive import Cell, Elite
 from app.domain.search.budget import Budget
 from app.engine.context import Context
+from app.ports.cohorts import Plan
 from app.ports.protocols import Misconfigured, Unavailable, Unwritable
-from app.ports.records import Plan
 from tests.contracts.store import StoreContract, a_run
 from tests.engine.conftest import new_run, run_to_the_end
 from tests.engine.toy import problem

@@ -10,18 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.adapters.store import worker_time
+from app.adapters.store import workers
 from app.adapters.store.sql import SqlStore
-from app.adapters.store.worker_time import WorkerTimeRecorder
+from app.adapters.store.workers import WorkerTimeRecorder
 from app.ports.protocols import Protection, Unavailable
-from app.ports.records import (
-    LIVE_SECONDS,
-    PRESENT_SECONDS,
-    Capacity,
-    Presence,
-    Worker,
-    WorkerTime,
-)
+from app.ports.workers import LIVE_SECONDS, PRESENT_SECONDS, Capacity, Presence, Worker, WorkerTime
 from tests.engine.conftest import new_run
 from tests.engine.toy import problem
 from tests.integration.worker_double import until
@@ -182,7 +175,7 @@ def test_a_worker_reports_its_places_at_its_start_and_has_none_at_its_end() -> N
 def test_the_end_of_a_worker_does_not_wait_for_a_sandbox_that_boots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(worker_time, "ENDING_SECONDS", 0.01)
+    monkeypatch.setattr(workers, "ENDING_SECONDS", 0.01)
     asked, booted = threading.Event(), threading.Event()
 
     def boot() -> list[Protection]:

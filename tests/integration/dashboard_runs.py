@@ -21,7 +21,7 @@ from app.domain.search.archive import Cell, Elite
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.engine import lifecycle
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from tests.engine.conftest import run_to_the_end
 from tests.engine.toy import NUDGE, ToySandbox
 

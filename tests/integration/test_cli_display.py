@@ -13,7 +13,7 @@ from app.domain.problem import Axis
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
-from app.ports.records import Backlog
+from app.ports.proposals import Backlog
 from app.reports.progress import Progress
 from app.reports.text import duration
 

@@ -29,7 +29,7 @@ from app.domain.problem import Problem
 from app.engine import lifecycle
 from app.engine.context import Context
 from app.ports.protocols import Store
-from app.ports.records import NewRun
+from app.ports.runs import NewRun
 from app.reports.ratings import rated, read_ratings
 from tests.engine.conftest import ctx, new_run  # noqa: F401  ctx is a fixture
 from tests.integration.game_examples import copied, copied_chess

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Collection, Sequence
 from random import Random
 
-from app.adapters.store.codec import elite_of, floats
+from app.adapters.store.codec import as_json, elite_of, floats
 from app.adapters.store.driver import DriverConnection, Record
 from app.adapters.store.programs import OF_RUN
-from app.adapters.store.runs import as_json
 from app.domain.evaluation import CaseId
 from app.domain.finite import mean
 from app.domain.program import ProgramId
@@ -253,7 +252,7 @@ class SqlIsland:
 
 
 class SqlArchive:
-    """See `app.ports.ledger.Archive`."""
+    """See `app.ports.archive.Archive`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

@@ -17,7 +17,7 @@ from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import CutReason, Member, State
 from app.domain.search.strategy import Ranking
-from app.ports.records import Settled
+from app.ports.history import Settled
 
 
 def program_of(source: str, language: str, files: Mapping[str, str] | None) -> Program:
@@ -28,6 +28,11 @@ def program_of(source: str, language: str, files: Mapping[str, str] | None) -> P
 def clean(text: str) -> str:
     """Returns the text with NUL and lone surrogates replaced; Postgres stores neither."""
     return text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def as_json(value: object) -> str:
+    """Returns compact JSON text, for parameters that are cast to jsonb."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 def built(row: Record, founded: Record, rules: Rules) -> Run:

@@ -4,18 +4,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from app.adapters.store.codec import (
+    as_json,
     clean,
     evaluation_of,
     member_of,
     trial_of,
 )
 from app.adapters.store.driver import DriverConnection, Json, Record
-from app.adapters.store.runs import RUN_COLUMNS, as_json, count_planned, run_of
+from app.adapters.store.runs import RUN_COLUMNS, count_planned, run_of
 from app.domain.evaluation import Evaluation, Trial
 from app.domain.operator import Draft, Role
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, ProposalId
-from app.ports.records import MemberResult, Plan, Turn
+from app.ports.cohorts import MemberResult, Plan
+from app.ports.completions import Turn
 
 MEMBERS = """
     (SELECT json_agg(member ORDER BY member.id) FROM (
@@ -191,7 +193,7 @@ def drafted(turns: Sequence[Turn]) -> dict[str, object]:
 
 
 class SqlCohorts:
-    """See `app.ports.ledger.Cohorts`."""
+    """See `app.ports.cohorts.Cohorts`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

@@ -4,16 +4,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from operator import attrgetter
 
-from app.adapters.store.codec import clean
+from app.adapters.store.codec import as_json, clean
 from app.adapters.store.cohorts import DRAFTED, drafted
 from app.adapters.store.driver import DriverConnection, Record
 from app.adapters.store.programs import admission
-from app.adapters.store.runs import as_json
 from app.domain.operator import Completion, Role
 from app.domain.program import ProgramId
 from app.domain.search.cohort import ProposalId
 from app.domain.search.model_mix import Written
-from app.ports.records import Account, Asker, CompletionKey, StoredReply, Turn
+from app.ports.completions import Account, Asker, CompletionKey, StoredReply, Turn
 
 _FIELDS = tuple(one.name for one in fields(Completion) if one.name != "unanswered")
 _values = attrgetter(*_FIELDS)
@@ -262,7 +261,7 @@ def _written(record: Record) -> Written:
 
 
 class SqlCompletions:
-    """See `app.ports.ledger.Completions`."""
+    """See `app.ports.completions.Completions`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

@@ -11,7 +11,8 @@ from app.adapters.store import tables as t
 from app.adapters.store.driver import DriverConnection
 from app.domain.events import EventKind, read_fact
 from app.domain.program import Program, ProgramId, files_id, text_digest
-from app.ports.records import WORKER_KINDS, BadCopy, Row
+from app.ports.copies import BadCopy, Row
+from app.ports.workers import WORKER_KINDS
 
 _OF_RUN = "run = %(run)s"
 _OF_PROBLEM = "{} = (SELECT problem FROM runs WHERE id = %(run)s)"
@@ -67,7 +68,7 @@ _STOPPED = "imported; `evoq resume` goes on with it"
 
 
 class SqlCopies:
-    """See `app.ports.ledger.Copies`."""
+    """See `app.ports.copies.Copies`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

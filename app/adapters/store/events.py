@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from app.adapters.store.codec import as_json
 from app.adapters.store.driver import DriverConnection
-from app.adapters.store.runs import as_json
 from app.domain.events import Event, EventKind, Fact, document, read_fact
 
 _WRITE = """
@@ -26,7 +26,7 @@ _EVENTS_OF_KIND = _EVENTS.format(of_kind="AND kind = ANY(%(kinds)s)")
 
 
 class SqlEvents:
-    """See `app.ports.ledger.Events`."""
+    """See `app.ports.events.Events`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

@@ -6,7 +6,7 @@ from app.adapters.store.driver import DriverConnection
 from app.domain.prompting.judging import STAGE
 from app.domain.search.fleets import FleetRules
 from app.domain.search.quotas import ProjectUse, Quota
-from app.ports.records import LIVE_SECONDS
+from app.ports.workers import LIVE_SECONDS
 
 PLACES = """
     SELECT queue, sum(CASE WHEN queue LIKE 'gpu%%' THEN model_places ELSE sandbox_places END)::int

@@ -14,12 +14,12 @@ from app.domain.run import Run
 from app.domain.search.archive import Quality
 from app.domain.search.cohort import CohortId, ProposalId, State
 from app.domain.search.strategy import Ranking
-from app.ports.history import LockWaits
-from app.ports.records import (
-    VALIDATE,
+from app.ports.cohorts import VALIDATE
+from app.ports.history import (
     Birth,
     DetailCount,
     FunnelGroup,
+    LockWaits,
     PlannedGame,
     Reached,
     Reused,

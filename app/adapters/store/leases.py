@@ -12,7 +12,8 @@ from app.adapters.store.fleets import QUEUE, SERVED
 from app.adapters.store.trials import waiting
 from app.domain.search.cohort import CohortId, ProposalId, TrialId
 from app.ports.protocols import Store, Unavailable
-from app.ports.records import LIVE_SECONDS, WaitingTrial
+from app.ports.trials import WaitingTrial
+from app.ports.workers import LIVE_SECONDS
 
 LeaseKind: TypeAlias = Literal["proposal", "trial"]
 
@@ -261,7 +262,7 @@ class LeaseRenewer:
 
 
 class SqlLeases:
-    """See `app.ports.ledger.Leases`."""
+    """See `app.ports.leases.Leases`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

@@ -15,7 +15,7 @@ _KEEP = """
 
 
 class SqlOutcomes:
-    """See `app.ports.ledger.Outcomes`."""
+    """See `app.ports.outcomes.Outcomes`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

@@ -190,7 +190,7 @@ _ANCESTRY = f"""
 
 
 class SqlPrograms:
-    """See `app.ports.ledger.Programs`."""
+    """See `app.ports.programs.Programs`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

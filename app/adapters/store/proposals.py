@@ -4,16 +4,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
+from app.adapters.store.codec import as_json
 from app.adapters.store.cohorts import MEMBERS, cohort_of, draft_columns
 from app.adapters.store.driver import DriverConnection
-from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
+from app.adapters.store.runs import RUN_COLUMNS, run_of
 from app.domain.operator import Direction, Draft
 from app.domain.run import Run
 from app.domain.search.back_pressure import Flow
 from app.domain.search.cohort import ProposalId, State, TrialId
 from app.domain.search.shares import InFlight
-from app.ports.ledger import Exhausted
-from app.ports.records import Backlog, LeasedProposals, TracedProposal
+from app.ports.leases import Exhausted
+from app.ports.proposals import Backlog, LeasedProposals, TracedProposal
 
 _CLAIMED = """claimed.cohort
             AND (proposals.id = claimed.proposal OR proposals.visible_at IS NULL)"""
@@ -142,7 +143,7 @@ _TRACED = """
 
 
 class SqlProposals:
-    """See `app.ports.ledger.Proposals`."""
+    """See `app.ports.proposals.Proposals`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

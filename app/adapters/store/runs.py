@@ -1,35 +1,24 @@
-"""Problems and runs."""
+"""Runs."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from sqlalchemy.dialects.postgresql import JSONB
 
 from app.adapters.store import tables as t
-from app.adapters.store.codec import built, clean
+from app.adapters.store.codec import as_json, built, clean
 from app.adapters.store.driver import DriverConnection, Json, Record
 from app.config.fleets import fleets_of
 from app.config.rules import rules_of
 from app.config.settings import stored_settings
-from app.domain.problem import Axis, Problem, ProblemDigest
+from app.domain.problem import Axis
 from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import ProposalId, State
 from app.domain.search.strategy import Ranking
-from app.ports.records import ComparedRuns, InsideRun, InsideTotals, NewRun, StoredProblem
+from app.ports.runs import ComparedRuns, InsideRun, InsideTotals, NewRun
 
-_ADD_PROBLEM = """
-    INSERT INTO problems (digest, name, format, options)
-    VALUES (%(digest)s, %(name)s, %(format)s, %(options)s)
-    ON CONFLICT DO NOTHING RETURNING digest
-"""
-_ADD_FILE = """
-    INSERT INTO problem_files (problem, path, content) VALUES (%(problem)s, %(path)s, %(content)s)
-"""
-_PROBLEM = "SELECT format, name, options FROM problems WHERE digest = %(digest)s"
-_FILES = "SELECT path, content FROM problem_files WHERE problem = %(digest)s"
 ELAPSED = "extract(epoch FROM clock_timestamp() - runs.created_at)::float8 AS elapsed_seconds"
 _RARELY_CHANGES = (
     *("name", "problem", "strategy", "settings", "seed", "islands", "parent", "in_process"),
@@ -99,7 +88,7 @@ _SUM_INSIDE = """
 """
 _STAYS = "SELECT state FROM runs WHERE id = %(run)s FOR NO KEY UPDATE"
 _COMPARED = r"'^[^.]+\.[^.]+\.[^.]+\.[0-9]+$'"
-"""Names of runs of comparisons; see `app.ports.records.ComparedRuns`."""
+"""Names of runs of comparisons; see `app.ports.runs.ComparedRuns`."""
 _COMPARISONS = f"""
     SELECT split_part(name, '.', 1) AS name,
         array_agg(DISTINCT split_part(name, '.', 2)) AS problems,
@@ -194,41 +183,8 @@ def count_planned(
     c.write(_COUNT_PLANNED, values)
 
 
-def as_json(value: object) -> str:
-    """Returns compact JSON text, for parameters that are cast to jsonb."""
-    return json.dumps(value, separators=(",", ":"))
-
-
-class SqlProblems:
-    """See `app.ports.ledger.Problems`."""
-
-    def __init__(self, connection: DriverConnection) -> None:
-        self._c = connection
-
-    def add(self, problem: Problem) -> None:
-        new = {
-            "digest": problem.digest,
-            "name": problem.name,
-            "format": problem.format,
-            "options": as_json(dict(problem.options)),
-        }
-        if self._c.row(_ADD_PROBLEM, new) is None:
-            return
-        for path, content in sorted(problem.files.items()):
-            file = {"problem": problem.digest, "path": path, "content": content}
-            self._c.write(_ADD_FILE, file)
-
-    def get(self, digest: ProblemDigest) -> StoredProblem:
-        result = self._c.row(_PROBLEM, {"digest": digest})
-        if result is None:
-            raise LookupError(f"the ledger holds no problem {digest!r}")
-        files = self._c.rows(_FILES, {"digest": digest})
-        contents = {file.path: bytes(file.content) for file in files}
-        return StoredProblem(result.format, result.name, contents, result.options)
-
-
 class SqlRuns:
-    """See `app.ports.ledger.Runs`."""
+    """See `app.ports.runs.Runs`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

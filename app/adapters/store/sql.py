@@ -23,18 +23,16 @@ from app.adapters.store.history import SqlHistory
 from app.adapters.store.leases import SqlLeases
 from app.adapters.store.outage import CONNECT_SECONDS, Outage
 from app.adapters.store.outcomes import SqlOutcomes
+from app.adapters.store.problems import SqlProblems
 from app.adapters.store.programs import SqlPrograms
 from app.adapters.store.proposals import SqlProposals
 from app.adapters.store.retention import SqlRetention
-from app.adapters.store.runs import SqlProblems, SqlRuns
+from app.adapters.store.runs import SqlRuns
 from app.adapters.store.tables import metadata
 from app.adapters.store.trials import SqlTrials
-from app.adapters.store.worker_time import SqlWorkers
-from app.ports import ledger
-from app.ports.fleets import Fleets, Projects
-from app.ports.history import History
+from app.adapters.store.workers import SqlWorkers
+from app.ports.ledger import Transaction
 from app.ports.protocols import Unavailable, Unwritable
-from app.ports.retention import Retention
 
 _IDLE = "idle_in_transaction_session_timeout"
 _SESSION = {
@@ -82,7 +80,7 @@ A broken lock order, an outdated schema, and whatever exceeds a limit of Postgre
 """
 
 
-class SqlTransaction:
+class SqlTransaction(Transaction):
     """See `app.ports.ledger.Transaction`.
 
     Events are written last: their numbers need the lock of the run's row, for which all other
@@ -91,23 +89,23 @@ class SqlTransaction:
 
     def __init__(self, connection: DriverConnection) -> None:
         self._events = SqlEvents(connection)
-        self.problems: ledger.Problems = SqlProblems(connection)
-        self.runs: ledger.Runs = SqlRuns(connection)
-        self.programs: ledger.Programs = SqlPrograms(connection)
-        self.cohorts: ledger.Cohorts = SqlCohorts(connection)
-        self.proposals: ledger.Proposals = SqlProposals(connection)
-        self.trials: ledger.Trials = SqlTrials(connection)
-        self.leases: ledger.Leases = SqlLeases(connection)
-        self.archive: ledger.Archive = SqlArchive(connection)
-        self.completions: ledger.Completions = SqlCompletions(connection)
-        self.outcomes: ledger.Outcomes = SqlOutcomes(connection)
-        self.copies: ledger.Copies = SqlCopies(connection)
-        self.events: ledger.Events = self._events
-        self.workers: ledger.Workers = SqlWorkers(connection)
-        self.fleets: Fleets = SqlFleets(connection)
-        self.projects: Projects = SqlProjects(connection)
-        self.history: History = SqlHistory(connection)
-        self.retention: Retention = SqlRetention(connection)
+        self.problems = SqlProblems(connection)
+        self.runs = SqlRuns(connection)
+        self.programs = SqlPrograms(connection)
+        self.cohorts = SqlCohorts(connection)
+        self.proposals = SqlProposals(connection)
+        self.trials = SqlTrials(connection)
+        self.leases = SqlLeases(connection)
+        self.archive = SqlArchive(connection)
+        self.completions = SqlCompletions(connection)
+        self.outcomes = SqlOutcomes(connection)
+        self.copies = SqlCopies(connection)
+        self.events = self._events
+        self.workers = SqlWorkers(connection)
+        self.fleets = SqlFleets(connection)
+        self.projects = SqlProjects(connection)
+        self.history = SqlHistory(connection)
+        self.retention = SqlRetention(connection)
 
     def write_events(self) -> None:
         """Numbers and stores the events; called once, right before the commit."""

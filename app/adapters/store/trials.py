@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from app.adapters.store.codec import evaluation_json, evaluation_of, program_of, trial_of
+from app.adapters.store.codec import as_json, evaluation_json, evaluation_of, program_of, trial_of
 from app.adapters.store.cohorts import CONTENTS, LOCK, cohort_of, tested
 from app.adapters.store.driver import DriverConnection, Json, Record
 from app.adapters.store.programs import PROGRAM
-from app.adapters.store.runs import RUN_COLUMNS, as_json, run_of
+from app.adapters.store.runs import RUN_COLUMNS, run_of
 from app.domain.evaluation import Evaluation, Trial, fitness
 from app.domain.program import Program, ProgramId
 from app.domain.prompting.judging import STAGE
@@ -16,14 +16,9 @@ from app.domain.run import Run
 from app.domain.search.cohort import Cohort, CohortId, TrialId
 from app.domain.search.fleets import FleetRules
 from app.domain.search.shares import Claimant
-from app.ports.ledger import Exhausted
-from app.ports.records import (
-    LIVE_SECONDS,
-    LeasedTrial,
-    TrialQueue,
-    TrialResult,
-    WaitingTrial,
-)
+from app.ports.leases import Exhausted
+from app.ports.trials import LeasedTrial, TrialQueue, TrialResult, WaitingTrial
+from app.ports.workers import LIVE_SECONDS
 
 _ADD = """
     INSERT INTO trials (run, cohort, island, stage, players, cases, fleet, visible_at)
@@ -169,7 +164,7 @@ def waiting(result: Sequence[Record]) -> list[WaitingTrial]:
 
 
 class SqlTrials:
-    """See `app.ports.ledger.Trials`."""
+    """See `app.ports.trials.Trials`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection

@@ -26,7 +26,7 @@ from app.dashboard.pages.sources import Sources
 from app.dashboard.pages.text import shown
 from app.domain.digits import number_texts
 from app.domain.run import Run
-from app.ports.records import ComparedRuns
+from app.ports.runs import ComparedRuns
 from app.reports.bands import ArmBand, BandPoint, ProblemBands, settings_that_differ
 from app.reports.text import duration
 

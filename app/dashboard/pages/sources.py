@@ -13,7 +13,7 @@ from app.dashboard.reads import ArchiveDocument, RunReader, TreeDocument
 from app.dashboard.system import SystemDocument
 from app.dashboard.tail import Tail, Tails
 from app.domain.run import Run
-from app.ports.records import ComparedRuns
+from app.ports.runs import ComparedRuns
 from app.reports.bands import ComparisonBands, comparison, comparisons
 from app.reports.course import Improvement
 from app.reports.documents import RunDocument

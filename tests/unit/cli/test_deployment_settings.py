@@ -17,7 +17,7 @@ from app.client.target import Target
 from app.config.layers import UsageError, from_assignments
 from app.config.settings import RunSettings
 from app.ports.protocols import Protection
-from app.ports.records import Worker
+from app.ports.workers import Worker
 from app.reports.folder import snapshot
 from tests.engine.toy import problem
 

@@ -8,7 +8,7 @@ import pytest
 from app.adapters.sandbox import engine_socket
 from app.adapters.sandbox.choose import checks
 from app.cli.doctor import _sandboxes_elsewhere
-from app.ports.records import Worker
+from app.ports.workers import Worker
 
 REMEDY = "use the docker sandbox"
 

@@ -50,7 +50,7 @@ from app.domain.search.shares import NEWCOMERS
 from app.domain.source.edits import Edit
 from app.engine import generate
 from app.engine.context import Context, Pace
-from app.ports.records import Worker
+from app.ports.workers import Worker
 
 LIMITS_OF_A_PROCESS = ("MAX_IN_FLIGHT", "TARGET_IN_FLIGHT", "PARALLEL_GENERATIONS")
 BODY = "    x = 1\n" * 8

@@ -16,7 +16,7 @@ from app.domain.evaluation import Failure, FailureKind
 from app.domain.search.cohort import State
 from app.domain.secrets import REDACTED, redacted, redacted_values
 from app.logs import filter_secrets
-from app.ports.records import Settled
+from app.ports.history import Settled
 from app.reports.folder import snapshot
 from app.reports.metrics import rows
 from app.reports.program import failure_document

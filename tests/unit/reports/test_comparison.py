@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from app.ports.records import Settled
+from app.ports.history import Settled
 from app.reports.arms import ArmRun, Comparison, ProblemComparison, arm_run, differing, superiority
 from app.reports.comparison import document, markdown, write
 from app.reports.metrics import rows

@@ -2,7 +2,7 @@
 
 import math
 
-from app.ports.records import Birth
+from app.ports.history import Birth
 from app.reports.lineage import TreeBranch, branches, tree
 
 

@@ -9,7 +9,7 @@ from app.domain.run import Run, RunState
 from app.domain.search.back_pressure import InFlightLimits
 from app.domain.search.budget import Budget
 from app.domain.search.cohort import CutReason, State
-from app.ports.records import Settled
+from app.ports.history import Settled
 from app.reports.metrics import COLUMNS, GrowingMetrics, rows, write_csv, write_jsonl
 
 

@@ -8,7 +8,7 @@ import pytest
 from app.adapters.model.congestion.status import EndpointStatus
 from app.config.settings import RunSettings
 from app.domain.run import Run, RunState
-from app.ports.records import Presence, QueueDemand
+from app.ports.workers import Presence, QueueDemand
 from app.reports.waiting import SILENT_SECONDS, QueueState, read_queue, waits_for, watched_queue
 from tests.integration.test_cli_display import RUN
 

@@ -6,8 +6,8 @@ from functools import partial
 
 from app.adapters.model.providers.partial_results import merged, partial_result
 from app.domain.operator import Completion, Prompt
+from app.ports.completions import CompletionKey
 from app.ports.protocols import NEVER, LanguageModel, Misconfigured, Stop, Store
-from app.ports.records import CompletionKey
 
 
 class CachedModel:

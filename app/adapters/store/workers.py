@@ -17,7 +17,7 @@ from app.adapters.store.driver import DriverConnection, Record
 from app.domain.scaling import Fleet
 from app.domain.secrets import redacted
 from app.ports.protocols import Protection, Store, Unavailable
-from app.ports.records import (
+from app.ports.workers import (
     LIVE_SECONDS,
     PRESENT_SECONDS,
     Capacity,
@@ -113,7 +113,7 @@ _BUSY = _TIMES.format(whose="run IS NOT NULL")
 
 
 class SqlWorkers:
-    """See `app.ports.ledger.Workers`."""
+    """See `app.ports.workers.Workers`."""
 
     def __init__(self, connection: DriverConnection) -> None:
         self._c = connection
