@@ -14,7 +14,7 @@ import traceback
 from typing import Any
 
 from . import cleanup, confine, evaluator_layer, forks, frames, kernel, limits, processes
-from .evaluator_process import KeptEvaluator
+from .evaluator_handles import KeptEvaluator
 from .forks import ForkGate, TaskCount
 from .pipes import TrialPipes
 from .program_server import ProgramServer

@@ -24,7 +24,7 @@ from typing import Any
 from . import (
     accounts,
     confine,
-    evaluator_process,
+    evaluator_zygote,
     file_modes,
     frames,
     isolation,
@@ -36,6 +36,8 @@ from . import (
     program_folder,
     program_server,
 )
+from .evaluator_handles import EvaluatorZygote
+from .evaluator_process import TrialFilters
 from .forks import ForkFilter
 from .sandbox_layout import (
     FORK_FILTER,
@@ -92,7 +94,7 @@ def main(modules: dict[str, str], codes: dict[str, CodeType], known: bool, mark:
     _keep_what_is_there()
     gc.enable()
     filters = _filters(layout, boot["mode"], fork_filter)
-    started = evaluator_process.start(layout, boot["mode"], host[0], filters)
+    started = evaluator_zygote.start(layout, boot["mode"], host[0], filters)
     limits.set_environment(confine.program_environment(layout, layout.work))
     answer = _import_report(started, host[0], layout, time.monotonic() + boot["boot_seconds"])
     if boot["kind"] not in _CONTAINED and not boot["unbounded_processes"]:
@@ -265,9 +267,7 @@ def _take_standard_streams() -> tuple[int, int]:
     return host
 
 
-def _filters(
-    layout: SandboxLayout, mode: str, fork_filter: ForkFilter
-) -> evaluator_process.TrialFilters:
+def _filters(layout: SandboxLayout, mode: str, fork_filter: ForkFilter) -> TrialFilters:
     """Returns the filters that the processes of trials install."""
     # The loopback interface is the evaluator's where a program is apart from it.
     shared = mode == "compatible"
@@ -287,7 +287,7 @@ def _filters(
         modes=True,
         attributes=True,
     )
-    return evaluator_process.TrialFilters(
+    return TrialFilters(
         SyscallFilter(for_programs),
         SyscallFilter(for_evaluator),
         fork_filter if layout.bounded_by == FORK_FILTER else None,
@@ -328,7 +328,7 @@ def _preload(names: list[str]) -> None:
 
 
 def _import_report(
-    started: evaluator_process.EvaluatorZygote, host_in: int, layout: SandboxLayout, deadline: float
+    started: EvaluatorZygote, host_in: int, layout: SandboxLayout, deadline: float
 ) -> dict[str, Any]:
     """Returns the evaluator's zygote's report on its import."""
     poll = select.poll()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .evaluator_process import EvaluatorZygote
+from .evaluator_handles import EvaluatorZygote
 from .forks import ForkFilter
 from .pipes import MOST_PROGRAMS, MOVES_BYTES, Capture, Collector
 from .sandbox_layout import SandboxLayout

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from workers.harness.evaluator_process import EvaluatorZygote, KeptEvaluator
+from workers.harness.evaluator_handles import EvaluatorZygote, KeptEvaluator
 from workers.harness.trial import TrialRun
 
 PID = 1234
