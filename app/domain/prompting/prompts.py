@@ -27,6 +27,7 @@ from app.domain.prompting.directions import shown as shown_direction
 from app.domain.prompting.filling import Filler, Template
 from app.domain.prompting.reply_forms import definition_form, edits_form, program_form
 from app.domain.prompting.rules import PromptRules
+from app.domain.prompting.section import Shown
 from app.domain.prompting.sections import (
     ANCESTRY,
     ARTIFACTS,
@@ -37,12 +38,12 @@ from app.domain.prompting.sections import (
     HISTORY,
     SECTIONS,
     AnySection,
-    Shown,
     everything,
     focus,
     numbers,
     rank,
     score,
+    with_one_fewer,
 )
 from app.domain.prompting.tokens import fits
 from app.domain.replies.agent_files import agent_files
@@ -346,11 +347,11 @@ def within_budget(
     while True:
         user = others + write(shown, _filler(brief, f"prompt/{draft.ordinal}"))
         fitting = fits(system + user, rules.max_prompt_tokens)
-        shorter = None if fitting else shown.shorter()
-        if shorter is None:
+        fewer = None if fitting else with_one_fewer(shown)
+        if fewer is None:
             left = shown.left_out
             return Prompt(system, user, draft.ordinal, left_out=left, shortest=not fitting)
-        shown = shorter
+        shown = fewer
 
 
 def left_out(shown: Shown) -> str:
