@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from app.adapters.sandbox import container_connection, docker, warm_sandbox
+from app.adapters.sandbox import container_connection, docker, frames, warm_sandbox
 from app.adapters.sandbox.bundle import (
     compiled_elsewhere,
     frame_of,
@@ -96,7 +96,7 @@ def test_a_container_that_computes_and_does_not_answer_is_ended_from_outside(
     detail: str,
 ) -> None:
     held_up = held_up_at_the_deadline(held_up_seconds)
-    monkeypatch.setattr(warm_sandbox, "harness_frame", lambda: held_up)
+    monkeypatch.setattr(frames, "harness_frame", lambda: held_up)
     monkeypatch.setattr(container_connection, "_COMPUTING_SHARE", share)  # also of a busy machine
     monkeypatch.setattr(warm_sandbox, "BACKSTOP_SECONDS", 90.0)  # its engine may be as slow
     job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
@@ -144,7 +144,7 @@ def test_where_the_kernel_refuses_no_fork_too_many_processes_end_a_trial(
 ) -> None:
     texts = dict(harness_texts())  # as in gVisor
     texts["probes.py"] += "\ndef bound_of_processes(layout, fork_filter):\n    return ''\n"
-    monkeypatch.setattr(warm_sandbox, "harness_frame", lambda: frame_of(texts))
+    monkeypatch.setattr(frames, "harness_frame", lambda: frame_of(texts))
     sandbox = docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))
     job = Job(problem(), "evaluate", ((".py", SQUARE),), LIMITS, Mode.GUARDED)
     crowd = replace(job, programs=((".py", CROWD),), limits=replace(LIMITS, processes=24))
@@ -167,7 +167,7 @@ def test_one_container_of_an_image_compiles_the_harness_for_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     foreign = compiled_elsewhere(harness_frame(), OF_NO_VERSION)
-    monkeypatch.setattr(warm_sandbox, "harness_frame", lambda: foreign)
+    monkeypatch.setattr(frames, "harness_frame", lambda: foreign)
     compiled: list[bytes] = []
 
     def boot(*arguments: Any) -> WarmSandbox:

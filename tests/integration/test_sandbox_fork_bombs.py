@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.adapters.sandbox import cgroup, warm_sandbox
+from app.adapters.sandbox import cgroup, frames
 from app.adapters.sandbox.bundle import frame_of, harness_texts
 from app.adapters.sandbox.environments import Environments
 from app.adapters.sandbox.pool import PoolSettings
@@ -91,7 +91,7 @@ def behind(request: pytest.FixtureRequest, box: Box) -> Iterator[ProcessSandbox]
         levels = (isolation.level, "bare")
         sandbox = ProcessSandbox(POOL, environments=environments, levels=levels, engine=())
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(warm_sandbox, "harness_frame", patient_harness)
+        patched.setattr(frames, "harness_frame", patient_harness)
         booted = booted_isolation(sandbox)
         has = booted["identities"]
         if has != isolation.identities:
@@ -255,7 +255,7 @@ def without_a_bound() -> bytes:
 def test_a_sandbox_in_which_nothing_bounds_processes_does_not_boot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(warm_sandbox, "harness_frame", without_a_bound)
+    monkeypatch.setattr(frames, "harness_frame", without_a_bound)
     sandbox = ProcessSandbox(POOL, levels=("bare",), engine=())
     with pytest.raises(Misconfigured) as caught:
         run(sandbox, HONEST, Mode.GUARDED)
@@ -274,7 +274,7 @@ def without_landlock() -> bytes:
 def test_a_sandbox_in_which_nothing_bounds_files_does_not_boot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(warm_sandbox, "harness_frame", without_landlock)
+    monkeypatch.setattr(frames, "harness_frame", without_landlock)
     sandbox = ProcessSandbox(POOL, levels=("bare",), engine=())
     with pytest.raises(Misconfigured) as caught:
         run(sandbox, HONEST, Mode.GUARDED)
@@ -286,7 +286,7 @@ def test_a_sandbox_in_which_nothing_bounds_files_does_not_boot(
 def test_unbounded_processes_are_permitted_by_a_setting_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(warm_sandbox, "harness_frame", without_a_bound)
+    monkeypatch.setattr(frames, "harness_frame", without_a_bound)
     sandbox = ProcessSandbox(POOL, levels=("bare",), engine=(), unbounded_processes=True)
     assert score(run(sandbox, HONEST, Mode.GUARDED)) == 0.5
     missing = {row.name: row.remedy for row in sandbox.protections() if not row.on}

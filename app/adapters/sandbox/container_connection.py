@@ -12,8 +12,8 @@ from docker import APIClient
 from docker.errors import DockerException, NotFound
 from requests.exceptions import RequestException
 
+from app.adapters.sandbox.connection import Loss, SandboxLost, SandboxOverdue
 from app.adapters.sandbox.engine import engine_client, remove
-from app.adapters.sandbox.warm_sandbox import Loss, SandboxLost, SandboxOverdue
 
 _STREAM_HEADER = struct.Struct(">BxxxL")
 _STDOUT, _STDERR = 1, 2

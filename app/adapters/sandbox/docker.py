@@ -19,10 +19,11 @@ from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.container_connection import ContainerConnection
 from app.adapters.sandbox.data_mounts import ON_EVERY_MACHINE, located, refuse
 from app.adapters.sandbox.engine import engine_client
+from app.adapters.sandbox.frames import BootSettings, sandbox_memory_mib
 from app.adapters.sandbox.images import Images
 from app.adapters.sandbox.orphans import labels
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
-from app.adapters.sandbox.warm_sandbox import BootSettings, WarmSandbox, sandbox_memory_mib
+from app.adapters.sandbox.warm_sandbox import WarmSandbox
 from app.domain.problem import Evaluator, Job, Limits, Outcome
 from app.ports.protocols import NEVER, Misconfigured, Protection, Stop
 

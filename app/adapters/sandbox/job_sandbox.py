@@ -30,20 +30,13 @@ from app.adapters.sandbox.bundle import (
     UNCOMPILED,
     beyond_the_library,
 )
+from app.adapters.sandbox.connection import Loss, SandboxLost
 from app.adapters.sandbox.data_mounts import located, refuse
 from app.adapters.sandbox.dependencies import from_dockerfile, from_requirements
+from app.adapters.sandbox.frames import BootSettings, boot_input, sandbox_memory_mib, trial_input
 from app.adapters.sandbox.protection import Isolation, protections_of, summary
 from app.adapters.sandbox.verdict import more_than, outcome, starved
-from app.adapters.sandbox.warm_sandbox import (
-    BACKSTOP_SECONDS,
-    BootSettings,
-    Loss,
-    SandboxLost,
-    WarmSandbox,
-    boot_input,
-    sandbox_memory_mib,
-    trial_input,
-)
+from app.adapters.sandbox.warm_sandbox import BACKSTOP_SECONDS, WarmSandbox
 from app.config.cluster import KubernetesSettings
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Evaluator, Job, Outcome

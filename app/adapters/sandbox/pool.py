@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.adapters.sandbox.bundle import beyond_the_library
+from app.adapters.sandbox.connection import Loss, SandboxLost, SandboxOverdue
 from app.adapters.sandbox.protection import Isolation, protections_of, summary
 from app.adapters.sandbox.verdict import more_than, outcome, starved
-from app.adapters.sandbox.warm_sandbox import Loss, SandboxLost, SandboxOverdue, WarmSandbox
+from app.adapters.sandbox.warm_sandbox import WarmSandbox
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode, Outcome
 from app.ports.protocols import NEVER, Protection, Starved, Stop, Stopped, Unavailable

@@ -15,18 +15,13 @@ from app.adapters.locked_folders import LockedFolder, remove_left_folders
 from app.adapters.sandbox import cgroup
 from app.adapters.sandbox.bundle import BOOTSTRAP, ENVIRONMENT
 from app.adapters.sandbox.cgroup import Cgroup
+from app.adapters.sandbox.connection import Loss, SandboxLost, SandboxOverdue
 from app.adapters.sandbox.engine_socket import socket_files
 from app.adapters.sandbox.environments import Environments, packages
+from app.adapters.sandbox.frames import BootSettings, sandbox_memory_mib
 from app.adapters.sandbox.installation import not_isolated
 from app.adapters.sandbox.pool import DEFAULT_POOL, Pool, PoolSettings
-from app.adapters.sandbox.warm_sandbox import (
-    BootSettings,
-    Loss,
-    SandboxLost,
-    SandboxOverdue,
-    WarmSandbox,
-    sandbox_memory_mib,
-)
+from app.adapters.sandbox.warm_sandbox import WarmSandbox
 from app.domain.problem import Evaluator, Job, Limits, Outcome
 from app.ports.protocols import NEVER, Protection, Stop, Unavailable
 

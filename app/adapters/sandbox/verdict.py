@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.adapters.sandbox.warm_sandbox import TrialReport
+from app.adapters.sandbox.frames import TrialReport
 from app.domain.evaluation import Failure, FailureKind
 from app.domain.problem import Job, Limits, Mode, Outcome
 from workers.harness.errors import KINDS_OF_A_PROGRAM

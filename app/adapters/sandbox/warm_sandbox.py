@@ -2,26 +2,23 @@
 
 import json
 import re
-import struct
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from enum import Enum, auto
-from typing import Any, Protocol, TypedDict, cast
+from typing import Any, cast
 
-from app.adapters.sandbox.bundle import (
-    BOOTSTRAP,
-    compiled_elsewhere,
-    harness_frame,
-    may_execute_a_programs_text,
-    preloads,
+from app.adapters.sandbox.connection import Loss, SandboxConnection, SandboxLost, SandboxOverdue
+from app.adapters.sandbox.data_mounts import refuse
+from app.adapters.sandbox.frames import (
+    LENGTHS,
+    BootSettings,
+    ReportHeader,
+    TrialReport,
+    boot_input,
+    trial_input,
 )
-from app.adapters.sandbox.data_mounts import located, refuse
 from app.adapters.sandbox.protection import Isolation
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode
 from app.ports.protocols import Misconfigured, Unavailable
 
-_LENGTHS = struct.Struct(">IQ")
 _LARGEST_HEADER = 1 << 20
 _CAPTURED_BYTES = 7 << 16
 """Bytes of six streams, each a bounded head and tail."""
@@ -30,7 +27,6 @@ _MOVES_BYTES = 16_385
 _MOST_COMPILED_BYTES = 2 << 20
 _RESULT_OVERHEAD_BYTES = 65_536
 """The same bound as in the harness's `zygote_state`."""
-_EXTRA_MEMORY_MIB = 128
 BACKSTOP_SECONDS = 5.0
 """Most time after the deadline for ending and cleaning inside the sandbox."""
 _USUAL_SECONDS = 1.0
@@ -77,155 +73,6 @@ _REFUSALS = {
     "unisolated": _UNISOLATED,
     "engine": _ENGINE,
 }
-
-
-class Loss(Enum):
-    """Why a sandbox is lost."""
-
-    UNKNOWN = auto()
-    MEMORY = auto()
-    """It wanted more memory than it may have."""
-    KERNEL = auto()
-    """The kernel of its own, as gVisor has one, ended with an error."""
-
-
-class SandboxLost(Exception):
-    """The sandbox ended or sent an invalid frame; a fresh one may succeed."""
-
-
-class SandboxOverdue(Exception):
-    """The sandbox did not answer in time."""
-
-
-class SandboxConnection(Protocol):
-    """A byte stream to and from a sandbox's zygote."""
-
-    def send(self, parts: Sequence[bytes], deadline: float) -> None:
-        """Raises SandboxLost or SandboxOverdue; `deadline` is in `time.monotonic` seconds."""
-        ...
-
-    def receive(self, size: int, deadline: float) -> bytes:
-        """Returns exactly `size` bytes; raises SandboxLost or SandboxOverdue."""
-        ...
-
-    def interrupt(self) -> None:
-        """Makes a `receive` of another thread, now or later, raise SandboxLost; does not wait."""
-        ...
-
-    def silent(self, seconds: float = 0.0) -> bool:
-        """Returns whether nothing comes within `seconds`, not even the stream's end.
-
-        What came since the last frame counts, and so does an `interrupt`.
-        """
-        ...
-
-    def outrun(self) -> bool:
-        """Returns whether what runs in the sandbox keeps its zygote from answering.
-
-        It does where it computes; where it does not, the machine has no time for the sandbox.
-
-        Raises:
-          Unavailable: What lies between here and the sandbox does not answer.
-        """
-        ...
-
-    def check(self) -> None:
-        """Raises Unavailable if what lies between here and the sandbox does not answer."""
-        ...
-
-    def loss(self) -> "Loss":
-        """Returns why the sandbox is lost.
-
-        Raises:
-          Unavailable: What lies between here and the sandbox does not answer.
-        """
-        ...
-
-    def error_output(self) -> str:
-        """Returns what the sandbox wrote to its error stream, bounded."""
-        ...
-
-    def close(self) -> None:
-        """Ends the sandbox and everything in it.  Idempotent."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class BootSettings:
-    """How sandboxes of one backend are booted.
-
-    Attributes:
-      kind: "process", which isolates itself; "container", which the engine isolates; or "pod", a
-        container with a network, which system call filters close.
-      scratch: A process sandbox's own empty directory; "" for a container.
-      levels: Kinds of isolation that a process sandbox tries, strongest first.
-      counters: Files of a process sandbox's cgroup that count what was ended for want of memory.
-      offset: Distinguishes the identities of the sandboxes of one machine.
-      boot_seconds: Longest time a boot, with the evaluator's import, may take.
-      unbounded_processes: Whether a process sandbox also boots where nothing bounds the number of
-        a program's processes, or what it writes.
-      trials_per_evaluator: Most trials of one process of the evaluator.
-      interpreter: The problem's own, which a process sandbox starts once it has isolated itself.
-      unisolated_builds: Whether it does so also where nothing isolates it.
-      engine: Socket files of the machine's Docker engine, which no evaluator may open.
-      compiled: What a sandbox of the same interpreter has compiled; empty for what ours compiles.
-    """
-
-    kind: str
-    scratch: str = ""
-    levels: tuple[str, ...] = ()
-    counters: tuple[str, ...] = ()
-    offset: int = 0
-    boot_seconds: float = 60.0
-    unbounded_processes: bool = False
-    trials_per_evaluator: int = 50
-    interpreter: str = ""
-    unisolated_builds: bool = False
-    engine: tuple[str, ...] = ()
-    compiled: bytes = b""
-
-
-class ReportHeader(TypedDict):
-    """What the zygote observed of a trial.
-
-    Attributes:
-      stopped_by: The bound that the trial exceeded, or "timeout"; "" where there is none.
-      blamed: Seat of the player that exceeded it; None where that is not known.
-      largest: Seat of the player with the most memory; None where that is not known.
-      statuses: For each process that ended its name or seat, its status as `os.waitpid` has it,
-        and whether the zygote ended it.
-      oom_kills: How many processes the kernel ended for want of memory.
-      evaluator_lost: Whether the evaluator's zygote ended.
-      left: Processes and files that could not be removed.
-      sizes: Bytes of the result and of each stream.
-    """
-
-    stopped_by: str
-    blamed: int | None
-    largest: int | None
-    statuses: list[tuple[str, int, bool]]
-    wall_seconds: float
-    cpu_seconds: float
-    waited_seconds: float
-    stalled_seconds: float
-    peak_kib: int
-    oom_kills: int
-    evaluator_lost: bool
-    left: list[str]
-    sizes: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class TrialReport:
-    """The zygote's report on a trial, and the raw bytes that the trial wrote.
-
-    Attributes:
-      streams: Output and errors of the evaluator, then those of the programs.
-    """
-
-    header: ReportHeader
-    result: bytes
-    streams: tuple[bytes, ...]
 
 
 class WarmSandbox:
@@ -350,7 +197,7 @@ class WarmSandbox:
             seconds = _LOOKING_SECONDS
 
     def _receive(self, deadline: float, most_raw: int) -> tuple[dict[str, Any], bytes]:
-        header_bytes, raw_bytes = _LENGTHS.unpack(self._connection.receive(_LENGTHS.size, deadline))
+        header_bytes, raw_bytes = LENGTHS.unpack(self._connection.receive(LENGTHS.size, deadline))
         if header_bytes > _LARGEST_HEADER or raw_bytes > most_raw:
             raise SandboxLost(f"a frame of {header_bytes} + {raw_bytes} bytes")
         header: dict[str, Any] = json.loads(self._connection.receive(header_bytes, deadline))
@@ -384,61 +231,6 @@ class WarmSandbox:
         self._connection.close()
 
 
-def boot_input(
-    settings: BootSettings, evaluator: Evaluator, mode: Mode, limits: Limits, numpy: bool
-) -> list[bytes]:
-    """Returns what a sandbox reads when it boots: the harness, and the files of the problem."""
-    if may_execute_a_programs_text(evaluator.files):
-        settings = replace(settings, trials_per_evaluator=1)
-    given = asdict(settings)
-    compiled = given.pop("compiled")
-    boot = {
-        **given,
-        "memory_bytes": sandbox_memory_mib(limits) << 20,
-        "bootstrap": BOOTSTRAP,
-        "mode": mode.value,
-        "preload": preloads({**evaluator.fixed, **evaluator.files}, numpy),
-        "result_bytes": limits.result_bytes,
-        "mounts": located(evaluator),
-        "fixed": [[path, len(contents)] for path, contents in evaluator.fixed.items()],
-    }
-    files = {
-        "entry": evaluator.entry,
-        "files": [[name, len(contents)] for name, contents in evaluator.files.items()],
-        "environment": dict(evaluator.environment),
-        "mounts": boot["mounts"],
-    }
-    harness = harness_frame()
-    if compiled:
-        harness = compiled_elsewhere(harness, compiled)
-    frames = _frame(boot, evaluator.fixed.values())
-    return [harness, *frames, *_frame(files, evaluator.files.values())]
-
-
-def trial_input(job: Job) -> list[bytes]:
-    """Returns what a booted sandbox reads for a trial."""
-    header = {
-        "function": job.function,
-        "suffixes": [suffix for suffix, _ in job.programs],
-        "sizes": [len(source) for _, source in job.programs],
-        "limits": asdict(job.limits),
-        "seed": job.seed,
-        "cases": list(job.cases),
-        "game": asdict(job.game) if job.game else None,
-        "folder": asdict(job.folder) if job.folder else None,
-    }
-    return _frame(header, [source for _, source in job.programs])
-
-
-def sandbox_memory_mib(limits: Limits) -> int:
-    """Returns how much memory a cgroup around a sandbox may hold, in MiB.
-
-    One process of a program is limited to `memory_mib`; beside it live the zygotes, and what the
-    kernel charges for files.
-    """
-    return limits.memory_mib + limits.memory_mib // 4 + _EXTRA_MEMORY_MIB
-
-
 def _moves(lines: bytes) -> list[str]:
     """Returns the moves of whole lines, each of which should be a text in JSON."""
     moves = []
@@ -448,9 +240,3 @@ def _moves(lines: bytes) -> list[str]:
         except (ValueError, RecursionError):
             break
     return moves
-
-
-def _frame(header: Mapping[str, object], raw: Iterable[bytes] = ()) -> list[bytes]:
-    text = json.dumps(header).encode()
-    contents = list(raw)
-    return [_LENGTHS.pack(len(text), sum(len(part) for part in contents)) + text, *contents]

@@ -39,6 +39,7 @@ EVOLUTION_HISTORY = Template(
 )
 """The text of OpenEvolve's placeholder for the history."""
 
+
 class Artifact(NamedTuple):
     """A text from an evaluation."""
 

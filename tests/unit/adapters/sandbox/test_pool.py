@@ -13,8 +13,10 @@ from typing import Any, cast
 
 import pytest
 
+from app.adapters.sandbox.connection import Loss, SandboxLost
+from app.adapters.sandbox.frames import TrialReport
 from app.adapters.sandbox.pool import Pool, PoolSettings
-from app.adapters.sandbox.warm_sandbox import Loss, SandboxLost, TrialReport, WarmSandbox
+from app.adapters.sandbox.warm_sandbox import WarmSandbox
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, EvaluatorBroken, Job, Limits, Mode
 from app.ports.protocols import NEVER

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from app.adapters.sandbox.frames import TrialReport
 from app.adapters.sandbox.verdict import outcome, starved
-from app.adapters.sandbox.warm_sandbox import TrialReport
 from app.domain.evaluation import FailureKind
 from app.domain.problem import Evaluator, Job, Limits, Outcome
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from app.adapters.sandbox import warm_sandbox
-from app.adapters.sandbox.warm_sandbox import BootSettings, Loss, SandboxOverdue, WarmSandbox
+from app.adapters.sandbox.connection import Loss, SandboxOverdue
+from app.adapters.sandbox.frames import BootSettings
+from app.adapters.sandbox.warm_sandbox import WarmSandbox
 from app.domain.problem import Evaluator, Job, Limits, Mode
 
 JOB = Job(Evaluator("e", {}), "evaluate", ((".py", b"x"),), Limits(wall_seconds=2.0))
