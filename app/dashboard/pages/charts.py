@@ -32,8 +32,6 @@ COLOURS = ("#2f7ed8", "#d9822b", "#2a9d6f", "#b5479b", "#8f6a3a", "#5f6caf", "#c
 """Told apart on light and on dark ground, and by most who see few colours."""
 ID_CHARS = 12
 """Characters of a program's id that a point carries, enough to find it by."""
-
-
 MOST_DECIMALS = 17
 """Decimals of a number beside a chart; a browser takes up to a hundred."""
 MOST_GENERATIONS, MARKED_GENERATIONS = 1000, 60
@@ -151,17 +149,13 @@ def metric_curve(
     return _chart([best, *_scatters("value", metric.points, scale)], _settled(), axis)
 
 
+def _line(name: str, data: Sequence[object], **options: object) -> Options:
+    return {"name": name, "type": "line", "data": data, **options}
+
+
 def _step_line(name: str, steps: Sequence[Sequence[float]]) -> Options:
-    return {
-        "name": name,
-        "type": "line",
-        "step": "end",
-        "showSymbol": len(steps) < 100,
-        "symbolSize": 6,
-        "lineStyle": {"width": 2},
-        "data": steps,
-        "z": 3,
-    }
+    few, width = len(steps) < 100, {"width": 2}
+    return _line(name, steps, step="end", showSymbol=few, symbolSize=6, lineStyle=width, z=3)
 
 
 def _scatters(value: str, points: Sequence[MetricPoint], scale: Scale) -> list[Options]:
@@ -223,23 +217,14 @@ def by_generation(rows: Sequence[GenerationRow]) -> Options:
     scale = scale_of(values, max(values, default=None))
     drawn = [scale.at(value) for value in values if scale.shows(value)]
     few = len(rows) <= MARKED_GENERATIONS
-    series: list[Options] = [
-        {
-            "name": name,
-            "type": "line",
-            "color": colour,
-            "showSymbol": few,
-            "symbolSize": 6,
-            "connectNulls": False,
-            "data": [
-                scale.at(value) if value is not None and scale.shows(value) else None
-                for value in line
-            ],
-        }
-        for (name, line), colour in zip(
-            lines.items(), (COLOURS[6], COLOURS[0], COLOURS[1]), strict=True
-        )
-    ]
+    series: list[Options] = []
+    colours = (COLOURS[6], COLOURS[0], COLOURS[1])
+    for (name, line), colour in zip(lines.items(), colours, strict=True):
+        data = [
+            scale.at(value) if value is not None and scale.shows(value) else None for value in line
+        ]
+        shown = {"showSymbol": few, "symbolSize": 6, "connectNulls": False}
+        series.append(_line(name, data, color=colour, **shown))
     counts = {
         "with a fitness": (COLOURS[2], [row.num_valid for row in rows[::stride]]),
         "without one": (GREY, [row.num_candidates - row.num_valid for row in rows[::stride]]),
@@ -290,16 +275,11 @@ def curves(runs: Mapping[str, Iterable[Improvement]], ends: Mapping[str, int]) -
     known = {name: list(bests) for name, bests in runs.items()}
     values = [best.fitness for bests in known.values() for best in bests]
     scale = replace(scale_of(values), low=None)
-    series = [
-        {
-            "name": name,
-            "type": "line",
-            "step": "end",
-            "showSymbol": False,
-            "data": _steps(((best.settled, best.fitness) for best in bests), ends[name], scale),
-        }
+    steps = {
+        name: _steps(((best.settled, best.fitness) for best in bests), ends[name], scale)
         for name, bests in known.items()
-    ]
+    }
+    series = [_line(name, data, step="end", showSymbol=False) for name, data in steps.items()]
     return _chart(series, _settled(), _fitness("best fitness so far", scale, values))
 
 
@@ -314,12 +294,7 @@ def bands(arms: Mapping[str, ArmBand]) -> Options:
     bottom = min((scale.at(value) for value in values if scale.shows(value)), default=0.0)
     for (arm, band), colour in zip(drawn.items(), cycle(COLOURS), strict=False):
         line = {"type": "line", "step": "end", "showSymbol": False, "color": colour}
-        edge: Options = {
-            "lineStyle": {"opacity": 0},
-            "stack": arm,
-            "stackStrategy": "all",
-        }
-        edge |= {"silent": True, "tooltip": {"show": False}}
+        edge = _edge(arm, tooltip={"show": False})
         shown = [p for p in band if scale.shows(p.median) and scale.shows(p.q75)]
         ends = [
             (p.settled, scale.at(p.q25) if scale.shows(p.q25) else bottom, scale.at(p.q75))
@@ -343,6 +318,12 @@ def bands(arms: Mapping[str, ArmBand]) -> Options:
     return options
 
 
+def _edge(stack: str, **options: object) -> Options:
+    """Returns the look of the lower edge of a band, or of its height, which is stacked upon it."""
+    unseen = {"lineStyle": {"opacity": 0}, "silent": True}
+    return {**unseen, "stack": stack, "stackStrategy": "all", **options}
+
+
 def ratings(generations: Sequence[GenerationDocument], rated: Sequence[RatedPlayer]) -> Options:
     """Returns the ratings of champions, in their intervals, and of runners-up.
 
@@ -360,8 +341,7 @@ def ratings(generations: Sequence[GenerationDocument], rated: Sequence[RatedPlay
         for place in range(2)
     ]
     line = {"type": "line", "symbolSize": 6}
-    edge = {**line, "showSymbol": False, "lineStyle": {"opacity": 0}, "silent": True}
-    edge |= {"stack": "interval", "stackStrategy": "all", "color": COLOURS[0]}
+    edge = {**line, **_edge("interval", showSymbol=False, color=COLOURS[0])}
     champions, runners_up = places
     series = [
         {**edge, "name": "low", "data": [[n, rating.low] for n, _, rating in champions]},
