@@ -430,7 +430,7 @@ class Search:
         self.memory.bred[draft.parents[0]] += 1
         if self.paired:
             return draft, self._nth_child(draft.parents[0], born)
-        brief = brief_of(self.memory, self.run, self.problem, operator, (draft,))  # type: ignore[arg-type]
+        brief = brief_of(self.memory.programs, self.run, self.problem, operator, (draft,))  # type: ignore[arg-type]
         talk = operator.converse(brief)
         replies: list[Completion] | None = None
         rng = self.run.rng(ordinal, "model")

@@ -143,7 +143,7 @@ def _of_run(
         chosen = _operator(operator, run.operators)
         with ledger.store.begin() as tx:
             draft = _draft(tx, run, problem, chosen, program, island)
-            brief = brief_of(tx, run, problem, chosen, (draft,))
+            brief = brief_of(tx.programs, run, problem, chosen, (draft,))
     _print_prompt(problem, chosen, brief, run.name, screen)
 
 

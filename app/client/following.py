@@ -139,7 +139,7 @@ class ProgressReader:
             here = self._queue is None
             presence = Presence(True, True) if here else tx.workers.presence()
             demand = tx.workers.demand(run.id)
-            quota = "" if here else quota_reason(tx, run)
+            quota = "" if here else quota_reason(tx.projects, run)
             waiting = waits_for(run, demand, presence, queue, quota)
             held = tx.leases.held(run.id) if run.state is RunState.PAUSED else 0
             validating = 0

@@ -18,6 +18,7 @@ from app.engine.context import Context
 from app.engine.games import emit_closed, emit_entered, emit_recorded
 from app.engine.probing import Probed, claim_behaviours
 from app.ports.cohorts import MemberResult
+from app.ports.events import Events
 from app.ports.ledger import Transaction
 from app.ports.trials import WaitingTrial
 
@@ -54,9 +55,9 @@ def advance(
     children: list[MemberResult] = []
     offers: list[Offer] = []
     tests: list[tuple[Cohort, Trial]] = []
-    probes = claim_behaviours(tx, run, problem, cohorts)
+    probes = claim_behaviours(tx.programs, run, problem, cohorts)
     for cohort, probe in zip(cohorts, probes, strict=True):
-        emit_recorded(tx, run, problem, cohort)
+        emit_recorded(tx.events, run, problem, cohort)
         verdict = _verdict(tx, run, strategy, cohort, probe)
         entrants = [_entrant(tx, run, cohort, player, rate) for player in verdict.admit]
         children += _cut_alike(tx, run, cohort, probe.alike)
@@ -76,7 +77,7 @@ def advance(
         admit(ctx, tx, run, strategy, offers)
     again, fleets = ctx.pace.redeliver_seconds, run.rules.fleets
     added = tx.trials.add(tests, redeliver_seconds=again, fleets=fleets) if tests else []
-    emit_entered(tx, run, problem, tests)
+    emit_entered(tx.events, run, problem, tests)
     settled = {child.proposal for child in children}
     if unwanted := [cohort.id for cohort in cohorts if cohort.in_flight(settled)]:
         tx.leases.withdraw(unwanted)
@@ -194,7 +195,7 @@ def _cut_unpromoted(
             why, reason = CutReason.WITHDRAWN, "deadline"
         elif cohort.in_flight([proposal]):
             why, reason = CutReason.WITHDRAWN, "withdrawn"
-        cut = emit_cut(tx, run, cohort, member, why, reason)
+        cut = emit_cut(tx.events, run, cohort, member, why, reason)
         fitness, left = rate(cohort, member.program) if member.program else (None, 0)
         results.append(replace(cut, fitness=fitness, stages_left=left))
     return results
@@ -205,7 +206,7 @@ def _cut_alike(
 ) -> list[MemberResult]:
     """Cuts the members whose probe gave the same as the probe of another program."""
     return [
-        emit_cut(tx, run, cohort, member, CutReason.SAME_BEHAVIOUR, "same behaviour")
+        emit_cut(tx.events, run, cohort, member, CutReason.SAME_BEHAVIOUR, "same behaviour")
         for member in cohort.living
         if member.id in alike
     ]
@@ -223,17 +224,17 @@ def _fail(
         failure = next((failure for failure in failures if failure is not None), None)
         if failure is None:
             raise ValueError(f"proposal {proposal} of cohort {cohort.id} failed without a failure")
-        results.append(emit_failed(tx, run, cohort, member, failure))
+        results.append(emit_failed(tx.events, run, cohort, member, failure))
     return results
 
 
 def emit_cut(
-    tx: Transaction, run: Run, cohort: Cohort, member: Member, why: CutReason, reason: str
+    events: Events, run: Run, cohort: Cohort, member: Member, why: CutReason, reason: str
 ) -> MemberResult:
     """Emits the event by which a member is cut, and returns its result.
 
     Args:
-      tx: The transaction.
+      events: Of the transaction.
       run: The cohort's.
       cohort: The member's.
       member: The member; with its program, if it has one.
@@ -249,12 +250,12 @@ def emit_cut(
         why=why,
         reason=reason,
     )
-    tx.events.emit(run.id, fact)
+    events.emit(run.id, fact)
     return MemberResult(member.id, State.CUT, member.program, cut=why)
 
 
 def emit_failed(
-    tx: Transaction, run: Run, cohort: Cohort, member: Member, failure: Failure
+    events: Events, run: Run, cohort: Cohort, member: Member, failure: Failure
 ) -> MemberResult:
     """Emits the event by which a member fails, and returns its result."""
     fact = Failed(
@@ -265,5 +266,5 @@ def emit_failed(
         role=member.role,
         failure=failure.kind,
     )
-    tx.events.emit(run.id, fact)
+    events.emit(run.id, fact)
     return MemberResult(member.id, State.FAILED, member.program, failure=failure)

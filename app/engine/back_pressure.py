@@ -9,7 +9,7 @@ from app.domain.search.back_pressure import Caps, Flow, most_in_flight, sized, w
 from app.domain.search.fleets import FleetKind, queue_of
 from app.domain.search.shares import InFlight, share, weights_of
 from app.ports.ledger import Transaction
-from app.ports.proposals import Backlog
+from app.ports.proposals import Backlog, Proposals
 from app.ports.workers import Capacity
 
 QUICK_SECONDS = 1.0
@@ -29,12 +29,12 @@ class Pressure:
     flow: Flow | None
 
 
-def pressure(tx: Transaction, run: Run, backlog: Backlog) -> Pressure:
+def pressure(proposals: Proposals, run: Run, backlog: Backlog) -> Pressure:
     """Measures a run: one bounded read."""
     caps = run.rules.queue
     settled = run.ordinals - backlog.unsettled
     wanted = window(0 if caps.fixed else backlog.unsettled)
-    return Pressure(caps, tx.proposals.flow(run.id, min(settled, wanted)))
+    return Pressure(caps, proposals.flow(run.id, min(settled, wanted)))
 
 
 def most_of(

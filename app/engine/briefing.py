@@ -21,6 +21,7 @@ from app.domain.run import Rules, Run
 from app.domain.search.archive import IslandView
 from app.domain.search.strategy import Barrier, Strategy
 from app.ports.ledger import Transaction
+from app.ports.programs import Programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def draft_of(
 
 
 def brief_of(
-    tx: Transaction, run: Run, problem: Problem, operator: Operator, drafts: tuple[Draft, ...]
+    programs: Programs, run: Run, problem: Problem, operator: Operator, drafts: tuple[Draft, ...]
 ) -> Brief:
     """Returns the brief of a cohort's drafts."""
     parents = sorted({p for draft in drafts for p in draft.parents})
@@ -75,22 +76,22 @@ def brief_of(
     first, reads = drafts[0].parents[0], operator.reads
     siblings: tuple[ProgramRecord, ...] = ()
     if reads.siblings:
-        siblings = tx.programs.children(run.id, first, reads.siblings)
+        siblings = programs.children(run.id, first, reads.siblings)
     ancestry = Ancestry()
     if reads.ancestors or reads.failures:
-        ancestry = tx.programs.ancestry(
+        ancestry = programs.ancestry(
             run.id, first, ancestors=reads.ancestors, failures=reads.failures
         )
-    records = tx.programs.records(run.id, [*parents, *others], measured=operator.prompts)
+    records = programs.records(run.id, [*parents, *others], measured=operator.prompts)
     brief = _brief(problem, run.rules, drafts, records, f"{run.seed}/{drafts[0].ordinal}")
     failed = None
     if reads.mended and drafts[0].inspirations:
-        failed = tx.programs.failed_child(run.id, drafts[0].inspirations[0])
-    tried = tx.programs.directions(run.id, reads.directions) if reads.directions else ()
+        failed = programs.failed_child(run.id, drafts[0].inspirations[0])
+    tried = programs.directions(run.id, reads.directions) if reads.directions else ()
     brief = replace(brief, siblings=siblings, ancestry=ancestry, failed=failed, tried=tried)
     brief = in_focus(brief, operator.language, of_function=operator.of_function)
     if reads.points and (family := operator.family(brief.known[first].program)):
-        brief = replace(brief, points=tx.programs.points(run.id, family, reads.points))
+        brief = replace(brief, points=programs.points(run.id, family, reads.points))
     return brief
 
 

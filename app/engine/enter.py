@@ -160,9 +160,9 @@ def _enter_child(
     """Emits the event of a member that settles now; removes the claim of its child from `free`."""
     member, child = entering.member, entering.child
     if isinstance(child, Unasked):
-        return emit_cut(tx, run, cohort, member, CutReason.CANCELLED, child.reason)
+        return emit_cut(tx.events, run, cohort, member, CutReason.CANCELLED, child.reason)
     if isinstance(child, Failure):
-        return emit_failed(tx, run, cohort, member, child)
+        return emit_failed(tx.events, run, cohort, member, child)
     entered = MemberResult(
         member.id,
         State.TESTING,
@@ -172,10 +172,10 @@ def _enter_child(
         fleet=run.rules.fleets.trial(cohort.island),
     )
     if entering.claim not in free:
-        emit_cut(tx, run, cohort, member, CutReason.DUPLICATE, "duplicate")
+        emit_cut(tx.events, run, cohort, member, CutReason.DUPLICATE, "duplicate")
         return replace(entered, state=State.CUT, cut=CutReason.DUPLICATE)
     free.remove(entering.claim)
     if entering.near is not None:
-        emit_cut(tx, run, cohort, member, CutReason.SIMILAR, str(entering.near))
+        emit_cut(tx.events, run, cohort, member, CutReason.SIMILAR, str(entering.near))
         return replace(entered, state=State.CUT, cut=CutReason.SIMILAR)
     return entered

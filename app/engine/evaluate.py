@@ -191,7 +191,7 @@ def _record(ctx: Context, results: Sequence[TrialResult]) -> list[Advance | None
             return [None for _ in results]
         validating = [cohort for cohort in cohorts if cohort.operator == VALIDATE]
         searching = [cohort for cohort in cohorts if cohort.operator != VALIDATE]
-        advances = emit_validated(tx, run, validating)
+        advances = emit_validated(tx.events, run, validating)
         if searching:
             advances |= advance(ctx, tx, run, ctx.strategy(run), searching)
         if run.reason:

@@ -9,17 +9,18 @@ from app.domain.run import Run
 from app.domain.search.back_pressure import Caps, plannable
 from app.domain.search.fleets import FleetLoad, FleetRules, Room, bounds, free, queue_of, stuck
 from app.domain.search.model_mix import WINDOW
+from app.ports.fleets import Fleets
 from app.ports.ledger import Transaction
 from app.ports.proposals import Backlog
 
 
 def plan_room(
-    tx: Transaction, run: Run, backlog: Backlog, caps: Caps, *, most: int, least: int
+    fleets: Fleets, run: Run, backlog: Backlog, caps: Caps, *, most: int, least: int
 ) -> Room:
     """Returns how many more proposals may be planned: in all, and for each fleet of the run.
 
     Args:
-      tx: The transaction of the planning.
+      fleets: Of the transaction of the planning.
       run: With its present limits.
       backlog: Its unsettled proposals.
       caps: The limits that the settings fix.
@@ -31,7 +32,7 @@ def plan_room(
     gpu_free: Mapping[str, int] = {}
     cpu_free: Mapping[str, int] = {}
     if rules.divided and not run.in_process:
-        places = tx.fleets.places()
+        places = fleets.places()
         gpu, cpu = _generating(rules, backlog, places), _evaluating(rules, backlog, places)
         gpu_bounds = bounds(limits.generating, gpu, least=least)
         cpu_bounds = bounds(limits.generating + limits.evaluating, cpu, least=least)

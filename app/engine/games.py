@@ -9,10 +9,11 @@ from app.domain.program import ProgramId
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort
 from app.domain.search.recipes.tournament import PODIUM
+from app.ports.events import Events
 from app.ports.ledger import Transaction
 
 
-def emit_recorded(tx: Transaction, run: Run, problem: Problem, cohort: Cohort) -> None:
+def emit_recorded(events: Events, run: Run, problem: Problem, cohort: Cohort) -> None:
     """Emits what was recorded just now: a candidate was tested, or a game was played."""
     if problem.players == 1:
         return
@@ -24,7 +25,7 @@ def emit_recorded(tx: Transaction, run: Run, problem: Problem, cohort: Cohort) -
         if trial.stage != problem.final_stage:
             [program] = trial.players
             tested = GateTested(cohort=cohort.id, program=program, stage=trial.stage, failure=kind)
-            tx.events.emit(run.id, tested)
+            events.emit(run.id, tested)
             continue
         first, second = trial.players
         played = Played(
@@ -38,11 +39,11 @@ def emit_recorded(tx: Transaction, run: Run, problem: Problem, cohort: Cohort) -
             failure=kind,
             culprit=failure.culprit if failure else None,
         )
-        tx.events.emit(run.id, played)
+        events.emit(run.id, played)
 
 
 def emit_entered(
-    tx: Transaction, run: Run, problem: Problem, tests: Sequence[tuple[Cohort, Trial]]
+    events: Events, run: Run, problem: Problem, tests: Sequence[tuple[Cohort, Trial]]
 ) -> None:
     """Emits each child whose first test is planned just now."""
     if problem.players == 1:
@@ -58,7 +59,7 @@ def emit_entered(
             program=trial.players[0],
             parents=member.draft.parents if member.draft else (),
         )
-        tx.events.emit(run.id, entered)
+        events.emit(run.id, entered)
 
 
 def emit_closed(tx: Transaction, run: Run, problem: Problem, cohort: Cohort) -> None:

@@ -112,7 +112,7 @@ def brief_proposals(
             cohort, operator = leased.cohort, ctx.operators[leased.cohort.operator]
             again = all(member.draft is not None for member in cohort.members)
             drafts = _draw_drafts(ctx, tx, run, strategy, cohort, count)
-            brief = brief_of(tx, run, problem, operator, drafts)
+            brief = brief_of(tx.programs, run, problem, operator, drafts)
             if operator.asks_model and not again and not strategy.phases:
                 brief = scheduled(brief, run.rules.asking.refining)
             answers = tx.completions.of_conversation(leased.id, Asker.OPERATOR) if again else {}

@@ -121,7 +121,7 @@ def cut_unsettled(ctx: Context, run: int, reason: str) -> None:
         with ctx.store.begin() as tx:
             locked, cohort = tx.cohorts.lock(cohort_id)
             results = [
-                emit_cut(tx, locked, cohort, member, CutReason.CANCELLED, reason)
+                emit_cut(tx.events, locked, cohort, member, CutReason.CANCELLED, reason)
                 for member in cohort.members
                 if not member.state.final
             ]

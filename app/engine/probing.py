@@ -7,7 +7,7 @@ from app.domain.evaluation import Trial
 from app.domain.problem import Problem
 from app.domain.run import Run
 from app.domain.search.cohort import Cohort, Member, ProposalId, State
-from app.ports.ledger import Transaction
+from app.ports.programs import Programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Probed:
 
 
 def claim_behaviours(
-    tx: Transaction, run: Run, problem: Problem, cohorts: Sequence[Cohort]
+    programs: Programs, run: Run, problem: Problem, cohorts: Sequence[Cohort]
 ) -> list[Probed]:
     """Claims the behaviour of each member whose probe has ended and who has no other trial yet.
 
@@ -41,7 +41,7 @@ def claim_behaviours(
         for member in cohort.living
         if (claim := _claim(problem, cohort, member))
     }
-    free = tx.programs.claim_fingerprints(run.id, sorted({*claims.values()}))
+    free = programs.claim_fingerprints(run.id, sorted({*claims.values()}))
     taken = set()
     for member, claim in claims.items():
         if claim in free:

@@ -203,7 +203,7 @@ def _plans(
     caps, first, left = run.rules.queue, run.ordinals, run.budget.proposals - run.proposals
     largest = max(1, *sizes) * run.rules.search.samples
     run, room, more = _measured(ctx, tx, run, strategy, backlog, sizes)
-    allowed = project_room(tx, run, least=largest)
+    allowed = project_room(tx.projects, run, least=largest)
     held = allowed < 1
     fleet_of, fleets = fleet_draw(tx, run, room, least=largest), run.rules.fleets
     measured = caps.generating is None and caps.evaluating is None
@@ -256,7 +256,7 @@ def _measured(
 
     See `app.engine.back_pressure.unplaced` for the latter.
     """
-    measures = pressure(tx, run, backlog)
+    measures = pressure(tx.proposals, run, backlog)
     names = [strategy.operator] if strategy.operator else run.operators
     asks = any(ctx.operators[name].asks_model for name in names)
     capacity = shared_capacity(tx, run)
@@ -266,7 +266,7 @@ def _measured(
         measures = replace(measures, flow=None)
     run = resized(run, measures, capacity, most=most, least=max(1, *sizes))
     largest = max(1, *sizes) * run.rules.search.samples
-    room = plan_room(tx, run, backlog, measures.caps, most=most, least=largest)
+    room = plan_room(tx.fleets, run, backlog, measures.caps, most=most, least=largest)
     left = run.budget.proposals - run.proposals
     return run, room, unplaced(run, backlog, measures, capacity, free=room.total, left=left)
 

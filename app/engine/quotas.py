@@ -4,25 +4,25 @@ import sys
 
 from app.domain.run import Run
 from app.domain.search.quotas import exceeded
-from app.ports.ledger import Transaction
+from app.ports.fleets import Projects
 
 
-def project_room(tx: Transaction, run: Run, *, least: int) -> int:
+def project_room(projects: Projects, run: Run, *, least: int) -> int:
     """Returns how many proposals the quotas of a run's project let it plan.
 
     No other run of the project plans until the transaction ends.
 
     Args:
-      tx: The transaction of the planning.
+      projects: Of the transaction of the planning.
       run: The run.
       least: Proposals of one cohort, which fits where the project has none in flight.
     """
-    quota = tx.projects.quota(run.rules.project) if run.rules.project else None
+    quota = projects.quota(run.rules.project) if run.rules.project else None
     if quota is None or run.in_process:
         return sys.maxsize
-    tx.projects.lock(quota.project)
-    tx.projects.begin_day(run.id)
-    use = tx.projects.use(quota.project, run.id)
+    projects.lock(quota.project)
+    projects.begin_day(run.id)
+    use = projects.use(quota.project, run.id)
     if exceeded(quota, use):
         return 0
     if quota.proposals is None:
@@ -30,9 +30,9 @@ def project_room(tx: Transaction, run: Run, *, least: int) -> int:
     return max(quota.proposals - use.proposals, 0 if use.proposals else least)
 
 
-def quota_reason(tx: Transaction, run: Run) -> str:
+def quota_reason(projects: Projects, run: Run) -> str:
     """Returns the quota that keeps a run from planning; "" where none does."""
-    quota = tx.projects.quota(run.rules.project) if run.rules.project else None
+    quota = projects.quota(run.rules.project) if run.rules.project else None
     if quota is None or run.in_process:
         return ""
-    return exceeded(quota, tx.projects.use(quota.project, run.id))
+    return exceeded(quota, projects.use(quota.project, run.id))

@@ -15,6 +15,7 @@ from app.domain.search.strategy import Ranking
 from app.engine.advance import Advance
 from app.engine.context import Context
 from app.ports.cohorts import VALIDATE
+from app.ports.events import Events
 from app.ports.ledger import Transaction
 from app.ports.trials import WaitingTrial
 
@@ -57,13 +58,13 @@ def _best(tx: Transaction, run: Run, most: int) -> list[ProgramId]:
     return list(first.values())[:most]
 
 
-def emit_validated(tx: Transaction, run: Run, cohorts: Sequence[Cohort]) -> dict[CohortId, Advance]:
+def emit_validated(events: Events, run: Run, cohorts: Sequence[Cohort]) -> dict[CohortId, Advance]:
     """Emits the outcome of each program whose last trial was recorded just now."""
     for cohort in cohorts:
         for player in dict.fromkeys(trial.players[0] for trial in cohort.recorded):
             mine = {t: e for t, e in cohort.trials.items() if player in t.players}
             if all(evaluation is not None for evaluation in mine.values()):
-                tx.events.emit(run.id, _outcome(cohort, player))
+                events.emit(run.id, _outcome(cohort, player))
     return {cohort.id: Advance(run, closed=not cohort.running) for cohort in cohorts}
 
 

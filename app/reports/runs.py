@@ -93,7 +93,7 @@ def _row(
 ) -> RunRow:
     best = tx.history.best_quality(run)
     backlog = tx.proposals.backlog(run.id)
-    flow = pressure(tx, run, backlog).flow if run.state is RunState.RUNNING else None
+    flow = pressure(tx.proposals, run, backlog).flow if run.state is RunState.RUNNING else None
     inside = tx.runs.inside(run.id, reserving=False) if nested else []
     return RunRow(
         run=run.name,

@@ -46,7 +46,7 @@ def read_sizing(
 def _load(tx: Transaction, run: Run, demand: Sequence[QueueDemand]) -> Load:
     """Reads a running run: a few bounded queries."""
     backlog, capacity = tx.proposals.backlog(run.id), shared_capacity(tx, run)
-    measures = pressure(tx, run, backlog)
+    measures = pressure(tx.proposals, run, backlog)
     flow, caps = measures.flow, measures.caps
     unplanned = run.budget.proposals - run.proposals
     left = unplanned + backlog.unsettled

@@ -259,7 +259,7 @@ def read_summary(tx: Transaction, run: int, problem: Problem | None) -> Summary:
 
 def run_load(tx: Transaction, run: Run, backlog: Backlog) -> RunLoad:
     """Returns a run's load, with the limits that the planner would use now; changes nothing."""
-    now, limits = pressure(tx, run, backlog), run.limits
+    now, limits = pressure(tx.proposals, run, backlog), run.limits
     generating = reason(now.flow, evaluating=False, cap=now.caps.generating)
     allowed = share_of_budget(run.budget.proposals, run.proposals - backlog.unspent)
     if not now.caps.fixed and backlog.unsettled >= allowed:

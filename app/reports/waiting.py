@@ -80,7 +80,7 @@ def waiting_of(tx: Transaction, run: Run, queue: QueueState) -> str:
     if run.state is not RunState.RUNNING:
         return ""
     demand, presence = tx.workers.demand(run.id), tx.workers.presence()
-    return waits_for(run, demand, presence, queue, quota_reason(tx, run))
+    return waits_for(run, demand, presence, queue, quota_reason(tx.projects, run))
 
 
 def read_unserved(tx: Transaction) -> dict[str, int]:

@@ -194,7 +194,7 @@ def test_what_a_person_fixed_holds_and_is_not_exceeded(ctx: Context, store: SqlS
     ctx.executor.drain({name: watched(name) for name in table(ctx)}, lambda: False)  # type: ignore[arg-type]
     with store.begin() as tx:
         after = tx.runs.get(run.id)
-        found = pressure(tx, after, tx.proposals.backlog(run.id))
+        found = pressure(tx.proposals, after, tx.proposals.backlog(run.id))
     assert after.limits == InFlightLimits(5, 3)
     assert found.flow is not None
     assert most[0] <= 5
