@@ -113,10 +113,28 @@ class FakeApiServer:
     def expire(self, name: str) -> None:
         """Ends a Job at its deadline, and leaves its pod as it is for a moment."""
         with self._lock:
-            job = self._things["jobs"][name]
-            condition = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}
-            condition["lastTransitionTime"] = datetime.fromtimestamp(self._now(), UTC).isoformat()
-            self._put("MODIFIED", "jobs", {**job, "status": {"conditions": [condition]}})
+            self._fail(name, "DeadlineExceeded")
+
+    def exhaust_memory(self, name: str) -> None:
+        """Ends the pod of a Job for want of memory, and its Job, of which watches hear first."""
+        with self._lock:
+            pod = self._things["pods"][f"{name}-p"]
+            state = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+            status = {"phase": "Failed", "containerStatuses": [{"name": "main", "state": state}]}
+            self._things["pods"][f"{name}-p"] = {**pod, "status": status}
+            self._fail(name, "BackoffLimitExceeded")
+
+    def lose_pod(self, name: str) -> None:
+        """Deletes the pod of a Job, and ends the Job, of which watches hear first."""
+        with self._lock:
+            del self._things["pods"][f"{name}-p"]
+            self._fail(name, "BackoffLimitExceeded")
+
+    def _fail(self, name: str, reason: str) -> None:
+        job = self._things["jobs"][name]
+        condition = {"type": "Failed", "status": "True", "reason": reason}
+        condition["lastTransitionTime"] = datetime.fromtimestamp(self._now(), UTC).isoformat()
+        self._put("MODIFIED", "jobs", {**job, "status": {"conditions": [condition]}})
 
     def delete(self, name: str) -> None:
         """Deletes a Job, and at once what it owns."""

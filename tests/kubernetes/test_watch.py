@@ -124,6 +124,20 @@ def test_a_version_that_is_too_old_is_answered_by_a_list(
     assert server.requests["list jobs"] == 2
 
 
+def test_a_failed_job_ends_as_its_pod_did_though_watches_hear_of_the_job_first(
+    server: FakeApiServer, jobs: Jobs, pool: ThreadPoolExecutor
+) -> None:
+    futures = started(server, jobs, pool, 2)
+    greedy, gone = server.names()
+    server.exhaust_memory(greedy)
+    server.lose_pod(gone)
+
+    ends = {end.ending.kind: end for end in (f.result(PATIENCE_SECONDS) for f in futures)}
+
+    assert set(ends) == {EndKind.OUT_OF_MEMORY, EndKind.DELETED}
+    assert ends[EndKind.DELETED].ending.detail.endswith("its pod is gone")
+
+
 def test_an_outage_leaves_the_job_to_be_adopted(
     server: FakeApiServer, cluster: Cluster, jobs: Jobs, pool: ThreadPoolExecutor
 ) -> None:

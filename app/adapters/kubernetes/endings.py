@@ -100,7 +100,7 @@ _EVICTED = {
 
 
 def ending(seen: Seen) -> Ending | None:
-    """Returns how a Job ended; None as long as it has not."""
+    """Returns how a Job ended, by its pods or by its deletion; None as long as it has not."""
     for pod in seen.pods:
         if (found := _ended_by_itself(pod)) is not None:
             return found
@@ -113,9 +113,19 @@ def ending(seen: Seen) -> Ending | None:
     for pod in seen.pods:
         if (found := _taken_away(pod, seen.lost)) is not None:
             return found
+    return None
+
+
+def failed_without_pod(seen: Seen) -> Ending | None:
+    """Returns the end of a Job that has failed, for one of whose pods no end is known.
+
+    The pod's own end says more, and may be on its way: the pods are to be read again before this
+    is believed.
+    """
     for condition in _conditions(seen.job):
         if condition["type"] == "Failed":
             detail = f"{condition.get('reason', '')}: {condition.get('message', '')}"
+            pod_name = seen.pods[-1]["metadata"]["name"] if seen.pods else ""
             return Ending(EndKind.DELETED, f"{detail}; its pod is gone", pod_name)
     return None
 

@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import psutil
@@ -22,6 +22,7 @@ from app.adapters.kubernetes.endings import (
     EndKind,
     Seen,
     ending,
+    failed_without_pod,
     patience_seconds,
     runs,
     waiting,
@@ -269,7 +270,7 @@ class Jobs:
             seen = started.followed.seen.of(started.uid)
             if runs(seen) and ran_since is None:
                 ran_since = time.monotonic()
-            if (end := ending(seen)) is not None:
+            if (end := ending(seen) or self._failed(seen, started)) is not None:
                 return end, ran_since
             if stop.asked:
                 raise Stopped(f"the Job {started.name} was stopped")
@@ -283,6 +284,17 @@ class Jobs:
             if left <= 0:
                 return why, ran_since
             started.followed.wait(min(left, _LONGEST_LOOK_SECONDS if ran_since else reasons.look))
+
+    def _failed(self, seen: Seen, started: StartedJob) -> Ending | None:
+        """Returns how a Job ended that is seen to have failed before any end of its pods is seen.
+
+        Two connections watch Jobs and pods, so that either can be behind the other.
+        """
+        failure = failed_without_pod(seen)
+        if failure is None:
+            return None
+        pods = self._cluster.listed("pods", f"{JOB}={started.name}").items
+        return ending(replace(seen, pods=tuple(pods)).of(started.uid)) or failure
 
     def _read(self, end: Ending, started: StartedJob) -> tuple[bytes, tuple[bytes, ...]]:
         """Returns a pod's output and its results; raises NotThere."""

@@ -74,7 +74,7 @@ COLLECTED = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionB
             Seen(pods=(pod(phase="Failed", reason="Evicted", message="Usage of EmptyDir volume"),)),
             EndKind.OVERFULL,
         ),
-        (Seen(job(type="Failed", status="True", reason="BackoffLimit")), EndKind.DELETED),
+        (Seen(job(type="Failed", status="True", reason="BackoffLimit")), None),
     ],
 )
 def test_each_state_has_its_end(seen: Seen, kind: EndKind | None) -> None:
