@@ -109,6 +109,8 @@ class TestJobs(SandboxContract):
 
 
 class TestGamesAsJobs(GameContract):
+    # Files are as many as the memory of the pod holds.
+    harmless = ("leaves no file to be made",)
     if not WHOLE_CORPUS:
         vars().update(left_out(GameContract, GAMES_IN_CI))
 
