@@ -358,7 +358,7 @@ def _abandoned(found: Document, now: datetime | None) -> bool:
     for condition in found.get("status", {}).get("conditions") or ():
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
             ended = datetime.fromisoformat(condition["lastTransitionTime"])
-            return now is not None and (now - ended).total_seconds() > _UNREAD_SECONDS
+            return now is not None and (now - ended).total_seconds() >= _UNREAD_SECONDS
     waiter = found["metadata"].get("annotations", {}).get(PROCESS, "")
     host, _, process = waiter.partition(" ")
     return bool(host == socket.gethostname() and _identity(int(process.split()[0])) != process)
