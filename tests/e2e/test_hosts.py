@@ -7,6 +7,7 @@ for the tests after these.
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,9 @@ def other(
         "REDIS_PORT": str(free_port()),
     }
     [bridge] = deployment.inspect("bridge")["IPAM"]["Config"]
-    deployment.settle(**variables, PUBLISHED_ADDRESS=bridge["Gateway"])
+    # An engine that made the network itself names no gateway: it took the first address.
+    gateway = bridge.get("Gateway") or str(next(ip_network(bridge["Subnet"]).hosts()))
+    deployment.settle(**variables, PUBLISHED_ADDRESS=gateway)
     deployment.add(deployment.repository / "compose.tls.yml")
     deployment.compose("stop", "worker-cpu", "flower", "dashboard")
     deployment.start("beat", "worker-control", "worker-gpu")

@@ -12,11 +12,16 @@ pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 SECONDS = 150.0
 """Far more than the ten of an idle machine: a command alone may take as long on a crowded one."""
+SEGMENTS = 4
+"""Of 16 MiB each, which a checkpoint keeps for the log to come."""
 
 
 @contextmanager
 def full_disk(deployment: Deployment) -> Iterator[None]:
-    """Fills the disk of Postgres."""
+    """Fills the disk of Postgres, but for segments of its log, without which it would end."""
+    for _ in range(SEGMENTS):
+        deployment.sql("SELECT pg_logical_emit_message(false, '', ''), pg_switch_wal()")
+    deployment.sql("CHECKPOINT")
     name = deployment.container("postgres")["Id"]
     file = "/var/lib/postgresql/data/fill"
     docker("exec", name, "sh", "-c", f"dd if=/dev/zero of={file} bs=1M 2>/dev/null || true")
