@@ -12,7 +12,7 @@ _REPETITIONS = 4
 _SECONDS = 5.0
 """All repetitions take about so long together at most."""
 _NOTABLE = 0.05
-"""Share of the mean from which on the deviation is told."""
+"""Share of the mean from which on the deviation is reported."""
 
 
 @dataclass(frozen=True, slots=True)

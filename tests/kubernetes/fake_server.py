@@ -116,7 +116,7 @@ class FakeApiServer:
             self._fail(name, "DeadlineExceeded")
 
     def exhaust_memory(self, name: str) -> None:
-        """Ends the pod of a Job for want of memory, and its Job, of which watches hear first."""
+        """Ends the pod of a Job for want of memory, and the Job; watches see the Job alone."""
         with self._lock:
             pod = self._things["pods"][f"{name}-p"]
             state = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
@@ -125,7 +125,7 @@ class FakeApiServer:
             self._fail(name, "BackoffLimitExceeded")
 
     def lose_pod(self, name: str) -> None:
-        """Deletes the pod of a Job, and ends the Job, of which watches hear first."""
+        """Deletes the pod of a Job, and ends the Job; watches see the Job alone."""
         with self._lock:
             del self._things["pods"][f"{name}-p"]
             self._fail(name, "BackoffLimitExceeded")

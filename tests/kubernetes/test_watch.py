@@ -124,7 +124,7 @@ def test_a_version_that_is_too_old_is_answered_by_a_list(
     assert server.requests["list jobs"] == 2
 
 
-def test_a_failed_job_ends_as_its_pod_did_though_watches_hear_of_the_job_first(
+def test_a_failed_job_ends_as_its_pod_did_though_the_job_is_reported_first(
     server: FakeApiServer, jobs: Jobs, pool: ThreadPoolExecutor
 ) -> None:
     futures = started(server, jobs, pool, 2)

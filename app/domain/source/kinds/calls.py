@@ -1,4 +1,4 @@
-"""Results of calls of functions that are not the program's own, as their names tell them."""
+"""Results of calls of functions that are not the program's own, inferred from their names."""
 
 import ast
 from collections.abc import Sequence
@@ -152,7 +152,7 @@ def of_method(
 
 
 def _of_name(name: str) -> Value | None:
-    """Returns the result of a call that its name tells."""
+    """Returns the result of a call, inferred from its name."""
     for names, value in (
         (_REAL_CALLS, REAL),
         (_INTEGER_CALLS, INTEGER),
