@@ -38,7 +38,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {"diff": {}, "rewrite": {"diff_based_ev
 COUNTS = ("iterations", "evaluated", "failed", "recorded", "distinct")
 """Of a run: `distinct` are those of the recorded children that differ in more than layout."""
 LOST = re.compile(
-    r"Iteration \d+ error: (.*?)(?: \| tokens: .*)?$"
+    r"Iteration \d+ error(?: \[\w+\])?: (.*?)(?: \| tokens: .*)?$"
     r"|Error processing result from iteration \d+: (.*)$",
     re.MULTILINE,
 )

@@ -42,7 +42,7 @@ EVOQ, OPENEVOLVE = "evoqueue", "openevolve"
 DEFAULT = "default"
 UNANSWERED = ("LLM generation failed", "timed out", "Timeout", "Request", "Connection", "returned")
 """Beginnings or parts of what OpenEvolve logs of an iteration whose model did not answer."""
-PATIENCE_SECONDS = 600
+PATIENCE_SECONDS, AT_ONCE = 600, 4
 COUNTS = (*NAMES.values(), "above 0", "above the start")
 
 
@@ -174,7 +174,8 @@ def of_evoqueue(summary: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -
 def run_openevolve(options: argparse.Namespace, folder: Path, seed: int) -> Searched:
     """Runs one search of OpenEvolve with the folder's own configuration.
 
-    A request may take `PATIENCE_SECONDS`, because a small machine writes few tokens a second.
+    A request may take `PATIENCE_SECONDS`, because a small machine writes few tokens a second, and
+    `AT_ONCE` iterations run at a time, so that the endpoint is as busy as with our search.
 
     Raises:
       RuntimeError: It ended with an error; the end of what it wrote is in the message.
@@ -183,6 +184,7 @@ def run_openevolve(options: argparse.Namespace, folder: Path, seed: int) -> Sear
         out = Path(name)
         config = config_of(folder, seed, "diff", options.base_url, options.model)
         config["llm"]["timeout"] = PATIENCE_SECONDS
+        config["evaluator"] = {**config.get("evaluator", {}), "parallel_evaluations": AT_ONCE}
         (out / "config.yaml").write_text(yaml.safe_dump(config))
         [initial] = folder.glob("initial_program.*")
         command = [
