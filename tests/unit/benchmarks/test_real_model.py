@@ -7,7 +7,7 @@ LOG = f"""\
 {AT}27,553 - openevolve.evaluator - INFO - Evaluated program first in 0.02s: combined_score=0.6000
 {AT}28,600 - openevolve.evaluator - INFO - Evaluated program a in 0.02s: combined_score=0.5000
 {AT}28,649 - x - INFO - Iteration 1: Program a (parent: first) completed in 0.60s | tokens: 602 (…)
-{AT}29,000 - x - WARNING - Iteration 2 error [diff]: No valid diffs found in response | tokens: 10 (…)
+{AT}29,000 - x - WARNING - Iteration 2 error [diff]: No valid diffs found in response | tokens: 10
 {AT}29,100 - x - WARNING - Iteration 3 error: LLM generation failed: Request timed out
 {AT}29,300 - openevolve.evaluator - INFO - Evaluated program b in 0.02s: combined_score=0.7124
 {AT}29,400 - x - INFO - Iteration 4: Program b (parent: a) completed in 0.60s | tokens: 8 (…)
