@@ -166,7 +166,8 @@ def test_a_run_that_fills_its_places_asks_for_more_and_one_that_does_not_asks_fo
     ctx: Context, store: SqlStore, database: str, asked: Ask
 ) -> None:
     """Places bound what is planned: an autoscaler that saw this alone would add none."""
-    ctx = replace(ctx, model=lambda run: Slow(0.25))
+    # A proposal takes a minute, by which its rate is bounded: no delay of this test lowers it.
+    ctx = replace(ctx, model=lambda run: Slow(30.0))
     run = unlimited(ctx)
     worker = Worker("w", "gpu")
 
