@@ -302,7 +302,7 @@ def test_workers_that_repeat_each_other_use_one_answer_and_book_every_one(
             store = SqlStore(database)
             stack.callback(store.close)
             processes.append(with_process(replace(ctx, store=store), share=GroupCommit().share))
-        served(queue, ctx, run, processes * 4, seconds=120, borne=(Unavailable,))
+        served(queue, ctx, run, processes * 4, seconds=240, borne=(Unavailable,))
 
     followed(ctx, run)
     with ctx.store.begin() as tx:

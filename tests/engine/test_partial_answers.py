@@ -223,7 +223,7 @@ def test_workers_whose_leases_run_out_while_calls_fail_book_every_answer_and_use
             store = SqlStore(database)
             stack.callback(store.close)
             processes.append(with_process(replace(ctx, store=store), share=GroupCommit().share))
-        served(queue, ctx, run, processes * THREADS, seconds=120, borne=(Unavailable,))
+        served(queue, ctx, run, processes * THREADS, seconds=240, borne=(Unavailable,))
 
     with ctx.store.begin() as tx:
         final, events = tx.runs.get(run.id), tx.events.read(run.id, limit=10_000)

@@ -31,7 +31,7 @@ def test_a_run_goes_to_its_end_with_more_threads_than_sessions(ctx: Context, poo
     ctx = replace(ctx, store=pooled, executor=queue, pace=quick)
     run = lifecycle.start(ctx, toy, new_run(toy, budget=30, in_flight=6))
 
-    served(queue, ctx, run, [ctx] * (2 * SESSIONS), seconds=60.0)
+    served(queue, ctx, run, [ctx] * (2 * SESSIONS), seconds=240.0)
 
     with pooled.begin() as tx:
         assert tx.runs.get(run.id).state is RunState.FINISHED

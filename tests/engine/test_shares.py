@@ -183,7 +183,7 @@ def test_a_run_has_no_more_trials_at_work_than_its_limit(ctx: Context, limit: in
     ctx = with_process(ctx, wait=time.sleep)
     places(ctx, 8)
     run = started(ctx, "timing", trials_at_once=limit)
-    served(queue, ctx, run, [ctx] * 6, seconds=60)
+    served(queue, ctx, run, [ctx] * 6, seconds=240)
     with ctx.store.begin() as tx:
         assert tx.runs.get(run.id).state is RunState.FINISHED
     assert 1 <= sandbox.most_at_once <= limit
