@@ -13,6 +13,7 @@ from sqlalchemy import make_url
 
 from app.adapters.store.driver import DriverConnection, connect
 from app.domain.search.cohort import State
+from tests.integration.worker_double import until
 
 _KEPT = "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE %(text)s"
 
@@ -168,8 +169,18 @@ def test_a_statement_on_a_connection_that_the_server_ended_is_an_operational_err
     assert c.closed
 
 
-def test_an_interrupt_ends_a_statement_that_waits(c: DriverConnection) -> None:
-    threading.Timer(0.3, _thread.interrupt_main).start()
+def test_an_interrupt_ends_a_statement_that_waits(c: DriverConnection, database: str) -> None:
+    asleep = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event = 'PgSleep'"
+    pid = c.value("SELECT pg_backend_pid()", {})
+
+    def interrupt() -> None:
+        with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as other:
+            until(lambda: other.execute(asleep, (pid,)).fetchone() is not None, what="the sleep")
+        # The server waits; this process has sent the statement, and may not wait for it yet.
+        time.sleep(0.3)
+        _thread.interrupt_main()
+
+    threading.Thread(target=interrupt, daemon=True).start()
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         c.value("SELECT pg_sleep(%(seconds)s)", {"seconds": 60})
