@@ -160,7 +160,7 @@ def test_googles_delay_is_in_the_body_and_is_waited_out(store: SqlStore, served:
     error = {"code": 429, "message": "quota", "status": "RESOURCE_EXHAUSTED", "details": [info]}
     limited = Reply(429, json.dumps([{"error": error}]).encode())
     _, models = served(store, lambda _: limited)
-    settings = {"provider": "gemini", "model": "m", "deadline_seconds": 5.0}
+    settings = {"provider": "gemini", "model": "m", "deadline_seconds": 30.0}
     run = replace(new_run(problem()), settings={"llm": settings})
 
     with pytest.raises(Unavailable, match="HTTP 429, after 1 attempt"):
