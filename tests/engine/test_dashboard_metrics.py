@@ -14,7 +14,7 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from app.adapters.queue.ticks import handled
+from app.adapters.queue.ticks import TICK_KEY, handled
 from app.adapters.store.sql import SqlStore
 from app.dashboard.metrics import scrape
 from app.dashboard.reads import RunReader
@@ -79,6 +79,8 @@ def test_a_scrape_tells_what_a_run_did(
     ctx: Context, store: SqlStore, finished: int, broker: Any, valkey: str
 ):
     handled(broker, idle=False)
+    # Without this the tick would be gone after five seconds.
+    broker.persist(TICK_KEY)
     broker.rpush("cpu", "a message", "another")
     with store.begin() as tx:
         tx.workers.record(Worker("w", "cpu", fault="no sandbox"), {}, Capacity(None, 4))
