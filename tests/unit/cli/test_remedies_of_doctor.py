@@ -159,7 +159,9 @@ def at_endpoint(use: Callable[[str], Finding]) -> Finding:
         thread = threading.Thread(target=endpoint.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            return use(f"http://127.0.0.1:{endpoint.server_port}/v1")
+            # A busy machine may keep it from answering within five seconds.
+            with replaced(doctor_models, ENDPOINT_SECONDS=60.0):
+                return use(f"http://127.0.0.1:{endpoint.server_port}/v1")
         finally:
             endpoint.shutdown()
             thread.join()

@@ -20,6 +20,12 @@ from app.adapters.model.local_servers import (
 Answers = Mapping[str, Any]
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may keep a server of these tests from answering within two seconds."""
+    monkeypatch.setattr("app.adapters.model.local_servers.SECONDS", 60.0)
+
+
 @contextmanager
 def serving(answers: Answers) -> Iterator[str]:
     """Serves JSON by path, and 404 for every other path; yields the address of `/v1`."""
