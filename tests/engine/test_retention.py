@@ -345,7 +345,7 @@ def test_a_program_that_another_run_stores_during_a_sweep_stays(
             " WHERE run = %s GROUP BY run",
             (program, second),
         )
-    sweeping.join(20)
+    sweeping.join(60)
 
     assert not sweeping.is_alive()
     with store.begin() as tx:

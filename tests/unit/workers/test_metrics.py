@@ -19,7 +19,7 @@ def test_a_worker_answers_at_its_address_and_a_second_one_there_is_refused():
 
     port = serve("127.0.0.1:0")
 
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         assert b'evoq_step_seconds_count{outcome="done",step="reap"}' in answer.read()
     with pytest.raises(ValueError, match=f"cannot listen on 127.0.0.1:{port}"):
         serve(f"127.0.0.1:{port}")
