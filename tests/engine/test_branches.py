@@ -357,15 +357,21 @@ def test_an_outage_of_the_ledger_fails_no_candidate_that_is_there(
 
 
 def test_a_loser_that_cannot_be_withdrawn_takes_nothing_from_the_winner(
-    runners: Callable[..., LedgerRunner], base: Path, monkeypatch: pytest.MonkeyPatch
+    runners: Callable[..., LedgerRunner], base: Path, ctx: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
         raise Unavailable("the ledger is away")
 
     monkeypatch.setattr(branches, "withdraw", refuse)
-    outcome = Speculate([shell("sleep 4"), shell("touch won")], runner=runners())(base)
+    racers = [shell("exec sleep 1414"), shell("touch won")]
+    outcome = Speculate(racers, runner=runners("refused"))(base)
     assert outcome.committed
     assert (base / "won").exists()
+    with ctx.store.begin() as tx:
+        run = tx.runs.named("refused")
+    assert run is not None
+    # The loser would go on for as long as it may.
+    lifecycle.cancel(ctx, run.id)
 
 
 def test_a_folder_that_cannot_be_read_fails_its_candidate(
