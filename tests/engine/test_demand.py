@@ -166,8 +166,7 @@ def test_a_run_that_fills_its_places_asks_for_more_and_one_that_does_not_asks_fo
     ctx: Context, store: SqlStore, database: str, asked: Ask
 ) -> None:
     """Places bound what is planned: an autoscaler that saw this alone would add none."""
-    # A proposal takes a minute, by which its rate is bounded: no delay of this test lowers it.
-    ctx = replace(ctx, model=lambda run: Slow(30.0))
+    ctx = replace(ctx, model=lambda run: Slow(0.25))
     run = unlimited(ctx)
     worker = Worker("w", "gpu")
 
@@ -180,6 +179,9 @@ def test_a_run_that_fills_its_places_asks_for_more_and_one_that_does_not_asks_fo
 
     settle(ctx, run)
     stretch(database, run.id, 2.0)
+    # A proposal takes a minute, by which its rate is bounded: no delay of this test lowers it.
+    with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("UPDATE completions SET latency_seconds = 30")
     planned = plan(4)
     assert asked("gpu") > planned
     planned = plan(1000)
