@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,43 +13,67 @@ from app.domain.operator import Prompt, Role
 from app.ports.protocols import Misconfigured, Unavailable
 from tests.contracts.language_model import PartialAnswersContract, Serve
 
+WAIT_SECONDS = 120.0
+
 
 def later() -> float:
     """A clock for which every reply was written a while ago."""
     return time.time() + 2.0
 
 
-def person(folder: Path, said: Callable[[str], str], gone: threading.Event) -> threading.Thread:
-    """Answers whatever is asked, by the user's part of the prompt."""
+class Person:
+    """Answers whatever is asked, by the user's part of the prompt, until `gone` is set."""
 
-    def act() -> None:
-        while not gone.wait(0.02):
-            for each in unanswered(folder):
+    def __init__(self, folder: Path, said: Callable[[str], str], gone: threading.Event) -> None:
+        self._folder, self._said, self._gone = folder, said, gone
+        self._ignored: set[str] = set()
+        self.thread = threading.Thread(target=self._act)
+        self.thread.start()
+
+    def _act(self) -> None:
+        while not self._gone.wait(0.02):
+            for each in unanswered(self._folder):
                 user = each.text.split("\n\n")[-1].strip("\n")
-                with suppress(Unavailable):
-                    answer(folder, each.name, said(user))
+                try:
+                    answer(self._folder, each.name, self._said(user))
+                except Unavailable:
+                    self._ignored.add(each.name)
 
-    thread = threading.Thread(target=act)
-    thread.start()
-    return thread
+    @property
+    def silent(self) -> bool:
+        """Whether prompts wait, and none of them will be answered."""
+        left = {each.name for each in unanswered(self._folder)}
+        return bool(left) and left <= self._ignored
 
 
 class TestHumanModel(PartialAnswersContract):
     @pytest.fixture
     def serve(self, tmp_path: Path) -> Iterator[Serve]:
-        gone, threads = threading.Event(), []
+        gone, people = threading.Event(), list[Person]()
 
         def serve(said: Callable[[str], str]) -> HumanModel:
-            folder = tmp_path / f"person {len(threads)}"
-            threads.append(person(folder, said, gone))
+            folder, waited_seconds = tmp_path / f"person {len(people)}", 0.0
+            person = Person(folder, said, gone)
+            people.append(person)
+
+            def sleep(_: float) -> None:
+                """Waits for the person; the whole wait is over once no reply will come."""
+                nonlocal waited_seconds
+                time.sleep(0.02)
+                waited_seconds += WAIT_SECONDS if person.silent else 0.0
+
             return HumanModel(
-                "ada", folder, wait_seconds=4.0, sleep=lambda _: time.sleep(0.02), clock=later
+                "ada",
+                folder,
+                wait_seconds=WAIT_SECONDS,
+                sleep=sleep,
+                clock=lambda: later() + waited_seconds,
             )
 
         yield serve
         gone.set()
-        for thread in threads:
-            thread.join()
+        for person in people:
+            person.thread.join()
 
 
 def model(folder: Path, wait_seconds: float = 0.0) -> HumanModel:
