@@ -45,7 +45,10 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def asking(sharing: ProcessLimits, **spec: Any) -> Iterator[tuple[EndpointModel, ModelLoop]]:
     opened = Gates(sharing)
     model_loop = ModelLoop(opened, opened.close)
-    fields = {"name": "mock", "deadline_seconds": 60.0, "retry_delay_seconds": 0.1, **spec}
+    # A request that is given up while the machine stands still goes on at the endpoint, above the
+    # limits of its gate.
+    patient = {"min_timeout_seconds": 60.0, "deadline_seconds": 60.0}
+    fields = {"name": "mock", "retry_delay_seconds": 0.1, **patient, **spec}
     try:
         yield EndpointModel(OpenAIWire(ModelSpec(**fields)), model_loop), model_loop
     finally:
