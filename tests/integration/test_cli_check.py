@@ -51,8 +51,10 @@ def evaluate(program_path):
 
 
 def test_check_measures_a_seed_again_and_says_how_far_its_fitness_differs(
-    evoq: Evoq, tmp_path: Path
+    evoq: Evoq, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    # No trial would follow one that a stall has lengthened to some seconds.
+    monkeypatch.setattr("app.client.noise._SECONDS", 600.0)
     noisy = problem_folder(tmp_path / "noisy", evaluator=NOISY)
     still = problem_folder(tmp_path / "still")
 
