@@ -5,12 +5,18 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from app.domain.evaluation import Trial
+from app.domain.problem import Job, Problem
+from app.domain.program import Program
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 REQUIREMENT = "chess==1.11.2"
@@ -46,6 +52,21 @@ def fetched_chess(folder: Path) -> Path:
             source.extractall(folder / "unpacked", filter="data")
     [init] = (folder / "unpacked").rglob("chess/__init__.py")
     return init.parent
+
+
+def unhurried(game: Problem) -> Problem:
+    """Returns a game of whose time a player may use all for one move.
+
+    A machine that stands still for a second takes it from the player that is to move.
+    """
+
+    def prepare(trial: Trial, programs: Mapping[str, Program]) -> Job:
+        job = game.prepare(trial, programs)
+        if job.game is None:
+            return job
+        return replace(job, game=replace(job.game, move_seconds=job.game.game_seconds))
+
+    return replace(game, prepare=prepare)
 
 
 def copied(name: str, folder: Path) -> Path:

@@ -15,7 +15,7 @@ from app.domain.evaluation import Evaluation, FailureKind, Trial, fitness
 from app.domain.problem import Problem
 from app.domain.program import Program
 from app.reports.boards import picture, position_after
-from tests.integration.game_examples import copied_chess
+from tests.integration.game_examples import copied_chess, unhurried
 
 OPENING_PLIES = 4
 """Random moves before the players' own."""
@@ -23,7 +23,8 @@ OPENING_PLIES = 4
 
 @pytest.fixture(scope="module")
 def chess(chess_package: Path, tmp_path_factory: pytest.TempPathFactory) -> Problem:
-    return load([copied_chess(chess_package, tmp_path_factory.mktemp("example") / "chess")])
+    folder = copied_chess(chess_package, tmp_path_factory.mktemp("example") / "chess")
+    return unhurried(load([folder]))
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from app.domain.program import Program
 from app.domain.run import RunState
 from app.engine.context import Context
 from tests.engine.conftest import new_run, no_model, run_to_the_end
+from tests.integration.game_examples import unhurried
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "connect_four"
 
@@ -33,7 +34,7 @@ def sandbox() -> Iterator[ProcessSandbox]:
 def test_a_generation_of_connect_four_needs_no_model(
     store: SqlStore, sandbox: ProcessSandbox
 ) -> None:
-    game = load([EXAMPLE], strict=True)
+    game = unhurried(load([EXAMPLE], strict=True))
     ctx = Context(
         store=store,
         model=no_model,
@@ -59,7 +60,7 @@ def test_a_generation_of_connect_four_needs_no_model(
 
 
 def test_an_illegal_move_is_blamed_and_no_entrant_makes_one(sandbox: ProcessSandbox) -> None:
-    game = load([EXAMPLE])
+    game = unhurried(load([EXAMPLE]))
     wrong = Program("def move(board, seconds):\n    return 7\n")
     [smoke] = game.trials_of(wrong.id, "smoke")
     trial = game.trials_of(wrong.id, "match")[0]
