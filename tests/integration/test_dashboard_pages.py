@@ -452,8 +452,15 @@ def test_a_recorded_game_is_played_at_a_pace_that_a_viewer_chooses(
 
 
 def test_a_board_follows_a_game_that_is_played(
-    visit: Visit, store: SqlStore, run: Run, broker: redis.Redis, valkey: str
+    visit: Visit,
+    store: SqlStore,
+    run: Run,
+    broker: redis.Redis,
+    valkey: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    # After a second without an answer of Redis no move would be shown for ten.
+    monkeypatch.setattr("app.adapters.queue.live_moves._SECONDS", 60.0)
     a, _, c = hold_tournament(store, run)
     with psycopg.connect(address_of(store)) as connection:
         at_work = "SELECT id FROM trials WHERE run = %s AND leased_until IS NOT NULL"
