@@ -34,6 +34,7 @@ from tests.contracts.sandbox import (
     SQUARE,
     WHOLE_CORPUS,
     SandboxContract,
+    last_outcome,
     metrics,
     problem,
     require_a_name,
@@ -104,7 +105,7 @@ def test_a_container_that_computes_and_does_not_answer_is_ended_from_outside(
 
     # Closed also where this fails: other tests look for what this process has left.
     with closing(docker_sandbox(PoolSettings(max_sandboxes=1, spares=0))) as sandbox:
-        failure = sandbox.run(endless).failure
+        failure = last_outcome(sandbox, endless).failure
 
         assert failure is not None
         assert failure.kind is FailureKind.TIMEOUT
