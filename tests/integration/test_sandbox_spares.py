@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from app.adapters.sandbox import pool
 from app.adapters.sandbox.pool import PoolSettings
 from app.adapters.sandbox.process import ProcessSandbox
 from app.domain.problem import Job, Mode
@@ -46,15 +48,23 @@ def test_a_trial_after_a_replaced_sandbox_pays_no_boot(sandbox: ProcessSandbox) 
     assert boots == [True] + [False] * 4
 
 
-def test_an_idle_sandbox_ends_at_its_age() -> None:
-    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0, max_age_seconds=2.0))
+def test_an_idle_sandbox_ends_at_its_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead_seconds = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead_seconds)
+    monkeypatch.setattr(pool, "time", clock)
+    monkeypatch.setattr(pool, "_LOOKING_SECONDS", 0.05)
+    sandbox = ProcessSandbox(PoolSettings(max_sandboxes=1, spares=0, max_age_seconds=3600.0))
     before = child_processes()
     sandbox.run(JOB)
     assert sandbox.ready_sandboxes() == 1
+
+    ahead_seconds = 3600.0
     until = time.monotonic() + 60.0
     while sandbox.ready_sandboxes() or child_processes() > before:
         assert time.monotonic() < until
         time.sleep(0.05)
+
+    ahead_seconds = 0.0
     sandbox.run(JOB)
     sandbox.close()
     assert child_processes() == before
