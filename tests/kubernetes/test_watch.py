@@ -39,7 +39,7 @@ def cluster(server: FakeApiServer, tmp_path: Path) -> Cluster:
 
 @pytest.fixture
 def jobs(cluster: Cluster) -> Iterator[Jobs]:
-    jobs = Jobs(cluster, outage_seconds=1.0)
+    jobs = Jobs(cluster)
     yield jobs
     jobs.close()
 
@@ -139,10 +139,11 @@ def test_a_failed_job_ends_as_its_pod_did_though_the_job_is_reported_first(
 
 
 def test_an_outage_leaves_the_job_to_be_adopted(
-    server: FakeApiServer, cluster: Cluster, jobs: Jobs, pool: ThreadPoolExecutor
+    server: FakeApiServer, cluster: Cluster, pool: ThreadPoolExecutor
 ) -> None:
     ticketed = JobSpec(image="any", command=("any",), files={"task": b"x"}, ticket="7 1")
-    future = pool.submit(jobs.run, ticketed)
+    hasty = Jobs(cluster, outage_seconds=1.0)
+    future = pool.submit(hasty.run, ticketed)
     eventually(lambda: server.watching() == 2 and len(server.names("configmaps")) == 1)
     server.down = True
     server.drop_watches()
@@ -156,7 +157,8 @@ def test_an_outage_leaves_the_job_to_be_adopted(
     later = Jobs(cluster)
     assert later.run(ticketed).results == (name.encode(),)
     assert server.names() == []
-    later.close()
+    for each in (hasty, later):
+        each.close()
 
 
 def test_a_process_that_ends_leaves_no_job_that_nobody_takes_over(
