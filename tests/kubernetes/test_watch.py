@@ -70,8 +70,13 @@ def results(futures: list[Future[JobEnd]]) -> list[str]:
 
 
 def test_a_hundred_jobs_take_one_watch_and_no_polling(
-    server: FakeApiServer, jobs: Jobs, pool: ThreadPoolExecutor
+    server: FakeApiServer,
+    jobs: Jobs,
+    pool: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The events of a Job are asked for where it is not seen to run in three seconds.
+    monkeypatch.setattr("app.adapters.kubernetes.jobs._LOOK_SECONDS", PATIENCE_SECONDS)
     futures = started(server, jobs, pool, 100)
     names = sorted(server.names())
 
