@@ -171,7 +171,7 @@ def test_a_stop_deletes_the_job(jobs: Jobs, cluster: Cluster, pool: ThreadPoolEx
     stop.ask()
 
     with pytest.raises(Stopped):
-        ended.result(5.0)
+        ended.result(PATIENCE_SECONDS)
 
 
 @pytest.mark.parametrize("thing", ["job", "pod"])
