@@ -228,7 +228,8 @@ def test_the_role_of_the_documentation_ends_the_refusal(cluster: Cluster, tmp_pa
     account = f"--serviceaccount={cluster.namespace}:worker"
     kubectl(*at, "create", "rolebinding", "worker", "--role=worker", account)
 
-    assert of_worker.forbidden() == []
+    # The API server takes a role up a moment after it has stored it.
+    assert eventually(lambda: of_worker.forbidden() == [])
     assert jobs.run(spec(ANSWER)).results == (b"reward",)
     jobs.close()
 
