@@ -205,4 +205,4 @@ def test_helm_installs_upgrades_tests_and_removes_a_release(release: Release) ->
     assert "policy/v1beta1" in installed["manifest"], "the chart asks the cluster for its versions"
     assert "ok      planner: beat and a worker plan" in tested["logs"]
     # The cluster deletes in the background what belonged to a deleted object.
-    until(lambda: not left(), "nothing of the second release is left", seconds=60)
+    until(lambda: not left(), "nothing of the second release is left", seconds=300)
