@@ -42,7 +42,8 @@ EVOQ, OPENEVOLVE = "evoqueue", "openevolve"
 DEFAULT = "default"
 UNANSWERED = ("LLM generation failed", "timed out", "Timeout", "Request", "Connection", "returned")
 """Beginnings or parts of what OpenEvolve logs of an iteration whose model did not answer."""
-PATIENCE_SECONDS, AT_ONCE = 600, 4
+PATIENCE_SECONDS = 600
+AT_ONCE = 4
 COUNTS = (*NAMES.values(), "above 0", "above the start")
 
 
